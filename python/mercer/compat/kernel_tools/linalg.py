@@ -6,12 +6,15 @@ Tensors may be on the CPU as well as on a CUDA device, where the functions wait 
 
 from __future__ import annotations
 
+import functools
+import warnings
 from typing import Any
 
 import torch
 
 import mercer as mc
 from mercer import linalg
+from mercer.linalg import distributed
 
 __all__ = [
     "cusolver_batched_eigh", "cusolver_batched_eigh_workspace_requirements", "cusolver_eigh",
@@ -19,6 +22,8 @@ __all__ = [
     "cusolver_getrf_workspace_requirements", "cusolver_getrs", "cusolver_mg_eigh",
     "cusolver_mg_eigh_workspace_requirements",
 ]  # fmt: skip
+# Rows of a block where several devices share a matrix: the fastest of 64, 128 and 256 elsewhere.
+_SHARE = 128
 
 
 def cusolver_eigh(
@@ -57,14 +62,20 @@ def cusolver_mg_eigh(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(w, v) of a symmetric matrix on the CPU; the results are there too.
 
-    One CUDA device computes, whatever max_num_devices says, or the CPU where there is none.
-    overwrite_a: the eigenvectors go to the rows of a. The rest: cusolver_eigh.
+    Where there are several CUDA devices, and cuSOLVERMp is installed, at most max_num_devices of
+    them share a matrix of 128 rows a device or more, by mercer.linalg.distributed; otherwise one
+    computes, or the CPU where there is none. overwrite_a: the eigenvectors go to the rows of a. The
+    rest: cusolver_eigh.
     """
     if a.device.type != "cpu":
         raise ValueError(f"a must be on the CPU. Received {a.device}")
     _check(a, 2, "a")
-    there = a.to(_device(), copy=True)
-    w, v = _eigh("mgSyevd", there, True, True, False, None, verbose)
+    grid = _grid(min(max_num_devices, _gpu_count(), a.shape[0] // _SHARE))
+    if grid is None:
+        there = a.to(_device(), copy=True)
+        w, v = _eigh("mgSyevd", there, True, True, False, None, verbose)
+    else:
+        w, v = _eigh_shared(grid, a, verbose)
     rows = v.mT.to("cpu")
     return w.to("cpu"), (a.copy_(rows) if overwrite_a else rows).mT
 
@@ -138,8 +149,35 @@ def cusolver_getrf_workspace_requirements(M: int, N: int, dtype: torch.dtype) ->
 def cusolver_mg_eigh_workspace_requirements(
     N: int, dtype: torch.dtype, num_devices: int | None = None, verbose: bool = False
 ) -> int:
-    """Bytes of scratch memory of cusolver_mg_eigh on its one device."""
+    """Bytes of scratch memory of cusolver_mg_eigh where one device computes."""
     return _workspace("eigh", dtype, N, N)
+
+
+def _gpu_count() -> int:
+    return torch.cuda.device_count()
+
+
+@functools.cache
+def _grid(count: int) -> Any:
+    """The grid of so many devices, kept for later calls; None where one has to do."""
+    if count < 2:
+        return None
+    try:
+        return distributed.Grid(devices=range(count))
+    except ImportError as error:
+        warnings.warn(f"cusolver_mg_eigh: one device computes. {error}", stacklevel=3)
+        return None
+
+
+def _eigh_shared(grid: Any, a: torch.Tensor, verbose: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    if verbose:
+        print(f"(mercer.compat.kernel_tools) eigh: on {grid}")
+    shared = distributed.scatter(grid, a.detach(), block=_SHARE)
+    try:
+        w, v = distributed.eigh(shared)
+    except mc.LinAlgError as error:
+        raise ValueError(f"info of mgSyevd is not equal to 0: {error}") from error
+    return w, v.gather()
 
 
 def _eigh(

@@ -1,7 +1,8 @@
 """ELPA's eigenvectors of float64, where it is installed.
 
-In one stage: of Debian's build the second stage has no vector kernels, and two take three times as
-long (3.4 s for 1.1, 1200 rows on one core). Debian's build refuses float32 (ELPA_ERROR_DURING_COMPUTATION), which ScaLAPACK takes.
+In one stage: the second one of Debian's build has no vector kernels, and two stages take three
+times as long (3.4 s for 1.1, 1200 rows on one core). That build refuses float32, with
+ELPA_ERROR_DURING_COMPUTATION; ScaLAPACK takes it.
 """
 
 from __future__ import annotations

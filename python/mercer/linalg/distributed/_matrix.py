@@ -139,7 +139,7 @@ def kernel_matrix(
     grid.board.agree("kernel_matrix", check)
     shape = (len(x), len(x if z is None else z))
     layout = _layout(grid, shape, block)
-    parts = _empty_shards(grid, layout, _result_dtype(x))
+    parts = empty_shards(grid, layout, _result_dtype(x))
     for at, (place, part) in enumerate(zip(grid.places, parts, strict=True)):
         there = operands if grid.devices is None else grid.engine().operands(at, operands)
         _fill(layout, place, formula[0], there, params, part)
@@ -305,7 +305,7 @@ def _runs(indices: np.ndarray) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(ends) if stop > start]
 
 
-def _empty_shards(grid: Grid, layout: Layout, dtype: np.dtype) -> list[Any]:
+def empty_shards(grid: Grid, layout: Layout, dtype: np.dtype) -> list[Any]:
     shapes = [layout.local_shape(place) for place in grid.places]
     if grid.devices is not None:
         return grid.engine().empty(shapes, dtype)

@@ -32,10 +32,9 @@ def lower_product(a: Matrix, v: np.ndarray) -> np.ndarray:
     """a v of the symmetric matrix whose lower triangle a holds, on every rank, in float64."""
     result = np.zeros(v.shape)
     for rows, cols, part in _strips(a):
-        values = host(part).astype(np.float64)
         lower, below = rows[:, None] >= cols, rows[:, None] > cols
-        result[rows] += (values * lower) @ v[cols]
-        result[cols] += (values * below).T @ v[rows]
+        result[rows] += _times(part, v[cols], lower)
+        result[cols] += _times(part, v[rows], below, transposed=True)
     return a.grid.board.total(result)
 
 
@@ -43,12 +42,28 @@ def product(a: Matrix, v: np.ndarray, transposed: bool = False) -> np.ndarray:
     """a v or a^T v on every rank, in float64."""
     result = np.zeros((a.shape[1 if transposed else 0], v.shape[1]))
     for rows, cols, part in _strips(a):
-        values = host(part).astype(np.float64)
-        if transposed:
-            result[cols] += values.T @ v[rows]
-        else:
-            result[rows] += values @ v[cols]
+        to, of = (cols, rows) if transposed else (rows, cols)
+        result[to] += _times(part, v[of], transposed=transposed)
     return a.grid.board.total(result)
+
+
+def _times(
+    part: Any, v: np.ndarray, mask: np.ndarray | None = None, transposed: bool = False
+) -> Any:
+    """(part * mask) v or its transpose times v in float64, where the part lies."""
+    if hasattr(part, "isfinite"):
+        values = part.double()
+        values = values if mask is None else values * _there(mask, part)
+        return host((values.mT if transposed else values) @ _there(v, part))
+    values = part.astype(np.float64)
+    values = values if mask is None else values * mask
+    return (values.T if transposed else values) @ v
+
+
+def _there(array: np.ndarray, part: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(array)).to(part.device)
 
 
 def looked_at(a: Matrix, w: np.ndarray, v: Matrix) -> None:
@@ -56,9 +71,7 @@ def looked_at(a: Matrix, w: np.ndarray, v: Matrix) -> None:
     n, k = v.shape
     s = np.random.default_rng(0).standard_normal((k, _PROBES))
     vs = product(v, s)
-    scale = float(np.abs(w).max(initial=0.0)) or 1.0
-    # A part of the spectrum may be small beside the matrix, whose norm sets the rounding.
-    norm = max(scale, float(np.abs(a_norm(a))))
+    norm = a_norm(a) or 1.0
     residual = np.abs(lower_product(a, vs) - product(v, w[:, None] * s)).max(initial=0.0) / norm
     defect = np.abs(product(v, vs, transposed=True) - s).max(initial=0.0)
     limit = _SLACK * max(n, 10) * np.finfo(v.dtype).eps * float(np.linalg.norm(s))
@@ -72,11 +85,10 @@ def looked_at(a: Matrix, w: np.ndarray, v: Matrix) -> None:
 
 def a_norm(a: Matrix) -> float:
     """The largest sum of magnitudes of a row of the symmetric matrix."""
-    sums = np.zeros(a.shape[0])
+    sums, ones = np.zeros((a.shape[0], 1)), np.ones((a.shape[0], 1))
     for rows, cols, part in _strips(a):
-        values = np.abs(host(part).astype(np.float64))
-        sums[rows] += (values * (rows[:, None] >= cols)).sum(1)
-        sums[cols] += (values * (rows[:, None] > cols)).sum(0)
+        sums[rows] += _times(abs(part), ones[cols], rows[:, None] >= cols)
+        sums[cols] += _times(abs(part), ones[rows], rows[:, None] > cols, transposed=True)
     return float(a.grid.board.total(sums).max(initial=0.0))
 
 

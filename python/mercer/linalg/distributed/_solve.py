@@ -10,7 +10,7 @@ from mercer import linalg
 from mercer.errors import LinAlgError
 from mercer.linalg.distributed import _elpa, _probe, _scalapack
 from mercer.linalg.distributed._board import digest
-from mercer.linalg.distributed._matrix import Matrix, host, moved, numpy_dtype
+from mercer.linalg.distributed._matrix import Matrix, empty_shards, host, moved, numpy_dtype
 
 __all__ = ["eigh", "solve_cholesky", "solve_lu"]
 
@@ -77,7 +77,7 @@ def eigh(
     first, last = (0, n - 1) if subset_by_index is None else map(int, subset_by_index)
     if n == 0:
         w, v = np.empty(0, a.dtype), Matrix(a.grid, a.layout, _like(a), a._torch)
-    elif n <= a.block[0] and a.grid.devices is None:
+    elif n <= a.block[0]:
         w, v = _eigh_alone(a, first, last)
     else:
         w, v = _eigh_shared(a, first, last, eigvals_only, overwrite_a)
@@ -174,13 +174,15 @@ def _eigh_alone(a: Matrix, first: int, last: int) -> tuple[np.ndarray, Matrix]:
     """By LAPACK on the rank that holds the one block that there is."""
     n, k = a.shape[0], last - first + 1
     layout = a.grid.layout((n, k), a.block)
-    v = np.empty(layout.local_shape(a.grid.places[0]), a.dtype, order="F")
+    shards = empty_shards(a.grid, layout, a.dtype)
     w, error = np.zeros(k, a.dtype), None
-    if a.shards[0].size:
-        try:
-            w, v = linalg.eigh(a.shards[0], subset_by_index=(first, last))
-        except LinAlgError as mine:
-            error = mine
+    for at, shard in enumerate(a.shards):
+        if 0 not in shard.shape:
+            try:
+                values, shards[at] = linalg.eigh(shard, subset_by_index=(first, last))
+                w = host(values)
+            except LinAlgError as mine:
+                error = mine
 
     def check() -> dict[str, Any]:
         if error is not None:
@@ -188,7 +190,7 @@ def _eigh_alone(a: Matrix, first: int, last: int) -> tuple[np.ndarray, Matrix]:
         return {}
 
     a.grid.board.agree("eigh", check)
-    return a.grid.board.total(w), Matrix(a.grid, layout, [np.asfortranarray(v)], a._torch)
+    return a.grid.board.total(w), Matrix(a.grid, layout, shards, a._torch)
 
 
 def _check_square(verb: str, a: Any) -> dict[str, Any]:
