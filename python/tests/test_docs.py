@@ -15,6 +15,8 @@ from mercer.__main__ import main
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs/index.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
 NEEDS_GPU = re.compile(r"cuda|sm_90a|mc\.tune")
+# Pages that all ranks run, in test_linalg_distributed.py.
+OF_RANKS = {"distributed_matrices"}
 FAULTS = re.findall(r"^\| `([^|]+(?:\|\|[^|]+)*)` \| ([^|]+) \|$",
                     (ROOT / "docs/reference/grammar.md").read_text("utf-8")
                     .split("| fault |")[1], re.M)  # fmt: skip
@@ -46,7 +48,9 @@ def has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.stem not in OF_RANKS], ids=lambda page: page.stem
+)
 def test_python(page, capsys):
     namespace = names()
     for line, code in blocks(page, "python"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -68,13 +69,25 @@ def openblas() -> ctypes.CDLL | None:
 
 @functools.cache
 def nccl() -> ctypes.CDLL:
-    """NCCL: the one that PyTorch has loaded, else the wheel's or the system's."""
-    found = _first(os.environ.get("MERCER_NCCL"), ("libnccl.so.2",), "nvidia/nccl/lib")
+    """NCCL: the one of this process where there is one, as PyTorch brings it, else the wheel's.
+
+    A second one beside it would get the communicators of the first, since cuSOLVERMp is linked to
+    whichever came first.
+    """
+    found = _loaded("libnccl.so.2") or _first(
+        os.environ.get("MERCER_NCCL"), ("libnccl.so.2",), "nvidia/nccl/lib"
+    )
     if found is None:
         raise ImportError(
             "mercer.linalg.distributed needs NCCL for GPUs. Run: pip install nvidia-nccl-cu13"
         )
     return check_nccl(found)
+
+
+def _loaded(name: str) -> ctypes.CDLL | None:
+    with contextlib.suppress(OSError):
+        return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | ctypes.RTLD_GLOBAL)
+    return None
 
 
 def check_nccl(found: Any) -> Any:
@@ -85,8 +98,9 @@ def check_nccl(found: Any) -> Any:
     if received < _NCCL_AT_LEAST:
         raise ImportError(
             f"mercer.linalg.distributed needs NCCL {_text(_NCCL_AT_LEAST)} or newer, which "
-            "cuSOLVERMp calls. Run: pip install -U nvidia-nccl-cu13; MERCER_NCCL names a file, to "
-            f"be opened before another package opens an older one. Received {_text(received)}"
+            "cuSOLVERMp calls. Run: pip install -U nvidia-nccl-cu13, or start the program with "
+            "LD_PRELOAD naming a newer libnccl.so.2, where PyTorch asks for an older one. Received "
+            f"{_text(received)}"
         )
     return found
 
