@@ -68,7 +68,7 @@ def refused(grid):
     with pytest.raises(mc.LinAlgError, match="order 12 "):
         distributed.solve_cholesky(a, np.ones(20))
     whole[11] = 0
-    with pytest.raises(mc.LinAlgError, match="singular"):
+    with pytest.raises(mc.LinAlgError, match=r"singular.*pivot 12 "):
         distributed.solve_lu(distributed.scatter(grid, whole, block=4), np.ones(20))
     whole[11, 2] = np.nan
     a = distributed.scatter(grid, whole, block=4)

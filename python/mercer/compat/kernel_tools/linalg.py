@@ -164,7 +164,7 @@ def _grid(count: int) -> Any:
         return None
     try:
         return distributed.Grid(devices=range(count))
-    except ImportError as error:
+    except (ImportError, mc.DeviceError) as error:
         warnings.warn(f"cusolver_mg_eigh: one device computes. {error}", stacklevel=3)
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import itertools
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ class Gpus:
         self._comms: list[Any] = []
         self._pools: list[ThreadPoolExecutor] = []
         self._workers: list[_cusolvermp.Worker] = []
+        # Calls of several threads of the caller's would meet in each other's collectives.
+        self._alone = threading.Lock()
         self._unique: bytes | None = None
         grid.board.agree("Grid", self._open)
         grid.board.agree("Grid", self._connect(grid.board.exchange(self._unique)[0]))
@@ -74,7 +77,7 @@ class Gpus:
     def solve(self, verb: str, a: Matrix, x: Matrix) -> int:
         """x becomes a^-1 x; the info of the factorisation, of whatever GPU."""
         jobs = _cholesky_jobs if verb == "solve_cholesky" else _lu_jobs
-        with contextlib.ExitStack() as open_until:
+        with self._alone, contextlib.ExitStack() as open_until:
             shards = list(zip(a.shards, x.shards, strict=True))
 
             def prepare(worker: Any, pair: Any) -> Any:
@@ -85,13 +88,11 @@ class Gpus:
                 return jobs(worker, a, x, pair[0], *parts)
 
             ready = self._phase(verb, prepare, shards)
-            for step in (0, 1):
-                infos = self._phase(verb, lambda _, pair, s=step: pair[s].run(), ready)
-                told = itertools.chain(*self._grid.board.exchange(infos))
-                info = max(told, key=abs)
-                if info != 0:
-                    return info
-        return 0
+            infos = self._phase(verb, lambda _, pair: pair[0].run(), ready)
+            info = self._worst([*infos, *_bad_diagonals(verb, a)])
+            if info == 0:
+                info = self._worst(self._phase(verb, lambda _, pair: pair[1].run(), ready))
+        return info
 
     def eigh(self, a: Matrix) -> tuple[int, np.ndarray, list[torch.Tensor]]:
         """info, all eigenvalues, and the shards of the eigenvectors; a is lost."""
@@ -100,7 +101,7 @@ class Gpus:
             raise ValueError(
                 f"eigh: on GPUs the block must be a power of two, for cuSOLVERMp. Received {block}"
             )
-        with contextlib.ExitStack() as open_until:
+        with self._alone, contextlib.ExitStack() as open_until:
 
             def prepare(worker: Any, shard: torch.Tensor) -> Any:
                 values = torch.empty(n, dtype=shard.dtype, device=worker.device)
@@ -115,7 +116,12 @@ class Gpus:
 
             ready = self._phase("eigh", prepare, a.shards)
             infos = self._phase("eigh", lambda _, job: job[0].run(), ready)
-        return max(infos, key=abs), ready[0][1].cpu().numpy(), [vectors for _, _, vectors in ready]
+        return self._worst(infos), ready[0][1].cpu().numpy(), [vectors for _, _, vectors in ready]
+
+    def _worst(self, infos: list[int]) -> int:
+        """The first argument that was refused, else the first minor or pivot that is wrong."""
+        told = [info for info in itertools.chain(*self._grid.board.exchange(infos)) if info]
+        return min(told, default=0)
 
     def _open(self) -> dict[str, Any]:
         _libraries.cusolvermp()
@@ -183,6 +189,17 @@ def _lu_jobs(worker: Any, a: Matrix, x: Matrix, shard: Any, left: Any, right: An
         _cusolvermp.Job(worker, "Getrf", n, n, *left, pivots.data_ptr(), kind),
         _cusolvermp.Job(worker, "Getrs", _PLAIN, n, k, *left, pivots.data_ptr(), *right, kind),
     )
+
+
+def _bad_diagonals(verb: str, a: Matrix) -> list[int]:
+    """The places, from 1, of what no factor has on its diagonal; the library may not say them."""
+    found = []
+    for place, shard in zip(a.grid.places, a.shards, strict=True):
+        common, rows, cols = np.intersect1d(*a.layout.of(place), return_indices=True)
+        diagonal = shard[torch.from_numpy(rows), torch.from_numpy(cols)].cpu()
+        fine = diagonal.isfinite() & (diagonal > 0 if verb == "solve_cholesky" else diagonal != 0)
+        found += (common[~fine.numpy()] + 1).tolist()[:1]
+    return found
 
 
 def _device(device: Any) -> torch.device:
