@@ -130,6 +130,11 @@ def check_scatter_and_gather():
     raises(ValueError, "root must be", lambda: send(grid, eye if first else None, root=7))
     raises(mc.DtypeError, "float32", lambda: send(grid, eye.astype(int) if first else None))
     raises(ValueError, r"\[M, N\]", lambda: send(grid, eye[0] if first else None))
+    raises(mc.DtypeError, "float32", lambda: send(grid, [[1.0]] if first else None))
+    if not first:
+        eye = None
+    raises(ValueError, "block", lambda: send(grid, eye, block=0))
+    eye = np.eye(9)
     if COMM.size > 1:
         raises(ValueError, "must pass None", lambda: send(grid, eye))
     a = send(grid, eye if first else None, block=2)
@@ -284,6 +289,7 @@ def check_broken_rules():
         raises(ValueError, r"b must be \[20, k\]", lambda s=solve: s(a, b[:7]))
         raises(ValueError, "one dtype", lambda s=solve: s(a, b.astype(np.float32)))
         raises(TypeError, "a must be a Matrix", lambda s=solve: s(b, b))
+        raises(TypeError, "b must be a Matrix or an array", lambda s=solve: s(a, [1.0] * 20))
         on_other = distributed.scatter(other, b if COMM.rank == 0 else None, block=4)
         raises(ValueError, "one grid", lambda s=solve, b=on_other: s(a, b))
         wider = distributed.scatter(grid, b if COMM.rank == 0 else None, block=5)

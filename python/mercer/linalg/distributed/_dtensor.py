@@ -13,10 +13,10 @@ from mercer.linalg.distributed._matrix import (
     _BLOCK,
     Matrix,
     _check_dtype,
+    _describe,
     _layout,
     _placed,
     host,
-    numpy_dtype,
 )
 
 __all__ = ["from_dtensor", "to_dtensor"]
@@ -32,7 +32,7 @@ def from_dtensor(grid: Grid, tensor: Any, *, block: int = _BLOCK) -> Matrix:
     wanted: list[Any] = []
 
     def check() -> dict[str, Any]:
-        _check_dtype("from_dtensor", numpy_dtype(tensor))
+        _check_dtype("from_dtensor", _describe(tensor)[1])
         layout = _layout(grid, tensor.shape, block)
         if len(tensor.shape) != 2:
             raise ValueError(f"from_dtensor: tensor must be [M, N]. Received {tuple(tensor.shape)}")

@@ -18,7 +18,7 @@ from mercer.linalg.distributed._layout import Layout
 __all__ = ["Matrix", "from_local", "kernel_matrix", "scatter"]
 
 _BLOCK = 64
-_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+_DTYPES = ("float32", "float64")
 _INDEX = re.compile(r"\b[ij]\b")
 
 
@@ -139,11 +139,17 @@ def kernel_matrix(
     grid.board.agree("kernel_matrix", check)
     shape = (len(x), len(x if z is None else z))
     layout = _layout(grid, shape, block)
-    parts = empty_shards(grid, layout, _result_dtype(x))
-    for at, (place, part) in enumerate(zip(grid.places, parts, strict=True)):
-        there = operands if grid.devices is None else grid.engine().operands(at, operands)
-        _fill(layout, place, formula[0], there, params, part)
-        _add_ridge(layout, place, part, ridge)
+    parts: list[Any] = []
+
+    def make() -> dict[str, Any]:
+        parts.extend(empty_shards(grid, layout, _result_dtype(x)))
+        for at, (place, part) in enumerate(zip(grid.places, parts, strict=True)):
+            there = operands if grid.devices is None else grid.engine().operands(at, operands)
+            _fill(layout, place, formula[0], there, params, part)
+            _add_ridge(layout, place, part, ridge)
+        return {}
+
+    grid.board.agree("kernel_matrix", make)
     finite = all(is_finite(part) for part in parts)
     grid.board.agree_finite("kernel_matrix", finite, "the matrix")
     return Matrix(grid, layout, parts, _is_torch(x))
@@ -207,7 +213,7 @@ def from_local(grid: Grid, shape: tuple[int, int], local: Any, *, block: int = _
                 f"from_local: one shard a rank. Received {len(shards)} for {len(grid.places)}"
             )
         for place, shard in zip(grid.places, shards, strict=True):
-            _check_dtype("from_local", numpy_dtype(shard))
+            _check_dtype("from_local", _describe(shard)[1])
             if tuple(shard.shape) != layout.local_shape(place):
                 raise ValueError(
                     f"from_local: the shard at {place} of a matrix {layout.shape} in blocks of "
@@ -351,9 +357,11 @@ def _placed(grid: Grid, parts: list[np.ndarray]) -> list[Any]:
 
 
 def _describe(array: Any) -> Any:
-    return (
-        None if array is None else (tuple(array.shape), str(numpy_dtype(array)), _is_torch(array))
-    )
+    """Shape, dtype and library, of whatever was passed: other ranks wait to hear of it."""
+    if array is None:
+        return None
+    dtype = str(getattr(array, "dtype", type(array).__name__)).removeprefix("torch.")
+    return tuple(getattr(array, "shape", ())), dtype, _is_torch(array)
 
 
 def _check_root(grid: Grid, root: Any) -> int:
@@ -373,7 +381,7 @@ def _check_points(x: Any, name: str) -> int:
 
 
 def _check_dtype(verb: str, dtype: Any) -> None:
-    if np.dtype(dtype) not in _DTYPES:
+    if str(dtype) not in _DTYPES:
         raise DtypeError(f"{verb}: a matrix must be float32 or float64. Received {dtype}")
 
 

@@ -204,6 +204,8 @@ def _check_square(verb: str, a: Any) -> dict[str, Any]:
 
 
 def _check_right(verb: str, a: Matrix, b: Any) -> dict[str, Any]:
+    if not hasattr(b, "shape"):
+        raise TypeError(f"{verb}: b must be a Matrix or an array. Received {type(b).__name__}")
     shape, dtype = tuple(b.shape), numpy_dtype(b)
     if dtype != a.dtype:
         raise ValueError(f"{verb}: a and b must have one dtype. Received {a.dtype} and {dtype}")
