@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mercer.errors import LinAlgError
-from mercer.linalg.distributed._matrix import host
+from mercer.linalg.distributed._matrix import host, is_finite
 
 if TYPE_CHECKING:
     from mercer.linalg.distributed._matrix import Matrix
@@ -24,16 +24,17 @@ _COLUMNS, _PROBES, _SLACK = 256, 2, 100
 def finite_lower(a: Matrix) -> bool:
     """Whether the lower triangle of this process's shards has no NaN and no infinity."""
     return all(
-        bool((_finite(part) | (rows[:, None] < cols)).all()) for rows, cols, part in _strips(a)
+        is_finite(part) if mask is None else bool((_finite(part) | ~mask).all())
+        for _, _, part, mask in _lower(a)
     )
 
 
 def lower_product(a: Matrix, v: np.ndarray) -> np.ndarray:
     """a v of the symmetric matrix whose lower triangle a holds, on every rank, in float64."""
     result = np.zeros(v.shape)
-    for rows, cols, part in _strips(a):
-        lower, below = rows[:, None] >= cols, rows[:, None] > cols
-        result[rows] += _times(part, v[cols], lower)
+    for rows, cols, part, mask in _lower(a):
+        below = None if mask is None else rows[:, None] > cols
+        result[rows] += _times(part, v[cols], mask)
         result[cols] += _times(part, v[rows], below, transposed=True)
     return a.grid.board.total(result)
 
@@ -86,10 +87,22 @@ def looked_at(a: Matrix, w: np.ndarray, v: Matrix) -> None:
 def a_norm(a: Matrix) -> float:
     """The largest sum of magnitudes of a row of the symmetric matrix."""
     sums, ones = np.zeros((a.shape[0], 1)), np.ones((a.shape[0], 1))
-    for rows, cols, part in _strips(a):
-        sums[rows] += _times(abs(part), ones[cols], rows[:, None] >= cols)
-        sums[cols] += _times(abs(part), ones[rows], rows[:, None] > cols, transposed=True)
+    for rows, cols, part, mask in _lower(a):
+        below = None if mask is None else rows[:, None] > cols
+        sums[rows] += _times(abs(part), ones[cols], mask)
+        sums[cols] += _times(abs(part), ones[rows], below, transposed=True)
     return float(a.grid.board.total(sums).max(initial=0.0))
+
+
+def _lower(a: Matrix) -> Any:
+    """(rows, columns, values, mask) of the lower triangle; no mask where all values count."""
+    for rows, cols, part in _strips(a):
+        first, past = np.searchsorted(rows, (cols[0], cols[-1] + 1))
+        if past < len(rows):
+            yield rows[past:], cols, part[past:], None
+        if first < past:
+            between = rows[first:past]
+            yield between, cols, part[first:past], between[:, None] >= cols
 
 
 def _strips(a: Matrix) -> Any:
