@@ -60,7 +60,7 @@ nb::object py_cg(nb::handle a, nb::handle b, nb::handle preconditioner, nb::hand
 
 linalg::Preconditioner py_nystrom(nb::handle a, std::int64_t rank, nb::handle ridge, std::uint64_t seed) {
   OperatorCall call("nystrom", a);
-  double part = call.kernel() != nullptr ? call.kernel()->ridge : 0;
+  double part = call.ridge();
   if (!ridge.is_none()) part = to_number(ridge, "nystrom", "ridge");
   std::optional<linalg::Preconditioner> made;
   Watch("nystrom", false).run([&] { made = linalg::nystrom_preconditioner(call.matrix(), rank, part, seed); });

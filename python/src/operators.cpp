@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstring>
 
 #include "ir/passes.h"
 #include "ir/split.h"
@@ -14,6 +15,35 @@ namespace {
 
 /// Names of options that the verbs of pairs have and an operator has not.
 constexpr const char* kNotOffered[] = {"z", "row", "col", "w", "i_offset", "j_offset", "out", "workspace", "progress"};
+/// The method of objects that multiply: columns [n, k] of NumPy to their product with the matrix, of the same dtype.
+constexpr char kMultiply[] = "_mercer_multiply";
+
+/// Copies columns between a tensor whose elements of a column are neighbours and an array [k, n] of NumPy.
+void copy_columns(const Tensor& columns, char* rows, bool into_rows) {
+  const auto bytes = static_cast<std::int64_t>(size_of(columns.dtype));
+  const std::int64_t length = columns.shape[0] * bytes;
+  for (std::int64_t j = 0; j < columns.shape[1] && length > 0; ++j) {
+    char* const column = static_cast<char*>(columns.data) + j * columns.strides[1] * bytes;
+    char* const row = rows + j * length;
+    std::memcpy(into_rows ? row : column, into_rows ? column : row, static_cast<std::size_t>(length));
+  }
+}
+
+/// out = a v by the object's method, called with the GIL.
+void multiply_by_method(const char* verb, nb::handle a, const Tensor& v, const Tensor& out) {
+  const nb::gil_scoped_acquire lock;
+  const nb::object numpy = nb::module_::import_("numpy"), dtype = numpy.attr("dtype")(name_of(v.dtype));
+  const nb::object given = numpy.attr("empty")(nb::make_tuple(v.shape[1], v.shape[0]), nb::arg("dtype") = dtype);
+  copy_columns(v, static_cast<char*>(Array(given, {verb, "v"}, Access::fresh).tensor().data), true);
+  const nb::object made = a.attr(kMultiply)(given.attr("T"));
+  const Array product(made, {verb, "product"});
+  const Tensor& found = product.tensor();
+  if (found.shape != out.shape || found.dtype != out.dtype || found.device.kind != DeviceKind::cpu)
+    throw Error(ErrorKind::invalid_argument, fmt::format("{}: a product with a must be {} on the CPU. Received {}.",
+                                                         verb, out.to_text(), found.to_text()));
+  const nb::object rows = numpy.attr("ascontiguousarray")(made.attr("T"));
+  copy_columns(out, static_cast<char*>(Array(rows, {verb, "product"}).tensor().data), false);
+}
 
 }  // namespace
 
@@ -52,6 +82,8 @@ OperatorCall::OperatorCall(const char* verb, nb::handle a) : verb_(verb) {
   if (KernelOperator* kernel = nullptr; nb::try_cast(a, kernel)) {
     kernel_ = kernel;
     take_kernel();
+  } else if (nb::hasattr(a, kMultiply)) {
+    take_products(a);
   } else {
     stored_call_.emplace(verb, "a", a, false, nb::none());
     library_ = &library_of(a, {verb, "a"});
@@ -64,8 +96,22 @@ OperatorCall::OperatorCall(const char* verb, const KernelOperator& kernel) : ver
   take_kernel();
 }
 
+/// Results are NumPy's, as what the method is given: `like` stands for the matrix.
+void OperatorCall::take_products(nb::handle a) {
+  const nb::object like =
+      nb::module_::import_("numpy").attr("empty")(nb::make_tuple(0, 0), nb::arg("dtype") = a.attr("dtype"));
+  stored_call_.emplace(verb_, "a", like, false, nb::none());
+  library_ = &library_of(like, {verb_, "a"});
+  like_ = like;
+  ridge_ = nb::cast<double>(a.attr("ridge"));
+  linalg::Operator made{nb::cast<std::int64_t>(a.attr("shape")[0]), stored_call_->a().dtype};
+  made.multiply = [verb = verb_, a](const Tensor& v, const Tensor& out) { multiply_by_method(verb, a, v, out); };
+  matrix_ = std::move(made);
+}
+
 void OperatorCall::take_kernel() {
   const char* const verb = verb_;
+  ridge_ = kernel_->ridge;
   if (is_jax(kernel_->x))
     throw Error(ErrorKind::unsupported,
                 fmt::format("{}: is not offered for arrays of jax. Received one for x.", verb));

@@ -1,4 +1,5 @@
-// Operators of mercer.linalg as Python writes them: a matrix, or a KernelOperator.
+// Operators of mercer.linalg as Python writes them: a matrix, a KernelOperator, or an object with a function of its own
+// that multiplies.
 #pragma once
 
 #include <fmt/format.h>
@@ -43,6 +44,8 @@ class OperatorCall {
   /// Null for a matrix.
   const KernelOperator* kernel() const { return kernel_; }
   const Call& kernel_call() const { return *kernel_call_; }
+  /// What a KernelOperator, or an object that multiplies, adds to the diagonal; 0 for a matrix.
+  double ridge() const { return ridge_; }
   /// Whose array results are like.
   Library& library() const { return *library_; }
   nb::handle like() const { return like_; }
@@ -59,9 +62,11 @@ class OperatorCall {
 
  private:
   void take_kernel();
+  void take_products(nb::handle a);
 
   const char* verb_;
   const KernelOperator* kernel_ = nullptr;
+  double ridge_ = 0;
   std::optional<LinalgCall> stored_call_;
   std::optional<Call> kernel_call_;
   std::optional<linalg::Operator> matrix_;
