@@ -44,7 +44,12 @@ else:
         __doc__ = _mercer.KernelOperator.__doc__
 
         def __new__(cls, f: Any = None, x: Any = None, **options: Any) -> Any:
-            """Points of DTensors make an operator that is split over their ranks."""
+            """Points of DTensors make an operator that is split over their ranks, arrays of Dask
+            one that multiplies by blocks."""
+            if _is_dask(x):
+                from mercer import dask
+
+                return dask.KernelOperator(f, x, **options)
             if not _is_split(x):
                 return super().__new__(cls)
             from mercer._torch.sharded_operator import ShardedOperator
@@ -54,6 +59,10 @@ else:
     def _is_split(x: Any) -> bool:
         module = _sys.modules.get("torch.distributed.tensor")
         return module is not None and isinstance(x, module.DTensor)
+
+    def _is_dask(x: Any) -> bool:
+        module = _sys.modules.get("dask.array")
+        return module is not None and isinstance(x, module.Array)
 
     def _served(name: str) -> Any:
         """The compiled function, but for operators that are split over ranks."""
