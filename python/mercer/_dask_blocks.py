@@ -169,33 +169,33 @@ MERGE: dict[str, Callable[[list[Any], Any], Any]] = {
     "knn": lambda parts, k: _nearest(parts, k) if len(parts) > 1 else parts[0],
 }
 
-# What merged parts become: an array of this dtype.
-FINISH: dict[str, Callable[[Any, Any], Any]] = {
-    "argmax": lambda part, dtype: part[1],
-    "argmin": lambda part, dtype: part[1],
-    "knn": lambda part, dtype: part,
+# What merged parts become where that is not the part itself.
+FINISH: dict[str, Callable[[Any], Any]] = {
+    "argmax": operator.itemgetter(1),
+    "argmin": operator.itemgetter(1),
+    "knn": lambda part: part,
 }
 
 
-def merged(parts: Any, axis: Any = None, keepdims: Any = None, *, kind: str, k: int | None) -> Any:
+def merged(parts: Any, *, kind: str, k: int | None, **reduction: Any) -> Any:
     """A node of the tree; parts of blocks without points are left out."""
+    if "computing_meta" in reduction:  # Dask asks for an array like the result, by an empty one
+        return parts
     found = _flat(parts)
     with np.errstate(invalid="ignore", over="ignore"):
         return MERGE[kind](found, k) if found else None
 
 
-def finished(
-    parts: Any, axis: Any = None, keepdims: Any = None, *, kind: str, k: int | None, dtype: Any
-) -> Any:
+def finished(parts: Any, *, kind: str, k: int | None, dtype: Any, **reduction: Any) -> Any:
     """The root of the tree."""
-    part = merged(parts, kind=kind, k=k)
-    if kind in FINISH:
-        return FINISH[kind](part, dtype)
+    part = merged(parts, kind=kind, k=k, **reduction)
+    if kind in FINISH and "computing_meta" not in reduction:
+        return FINISH[kind](part)
     with np.errstate(over="ignore"):
         return part.astype(dtype, copy=False)
 
 
-def unchanged(part: Any, axis: Any = None, keepdims: Any = None) -> Any:
+def unchanged(part: Any, **reduction: Any) -> Any:
     """What a reduction of Dask's does to a block before it merges."""
     return part
 

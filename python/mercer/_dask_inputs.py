@@ -10,6 +10,7 @@ import math
 import mmap
 import os
 import sys
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,43 +41,57 @@ def like(array: da.Array, shape: Sequence[int], dtype: Any) -> Any:
 
 
 class Stored:
-    """An array in a file; a process that gets it by pickle opens the file itself."""
+    """An array in a file: kind "npy" or "hdf5". A process that gets it by pickle opens the file.
+
+    Kind "view" is any other view of a memory map, which travels as what it holds.
+    """
 
     def __init__(
         self, kind: str, place: tuple[Any, ...], shape: Any, dtype: Any, array: Any = None
     ) -> None:
         self.kind, self.place, self.array = kind, place, array
         self.shape, self.dtype, self.ndim = tuple(shape), np.dtype(dtype), len(shape)
+        self.file = None if array is None or kind == "view" else _file_of(place[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Stored, (self.kind, self.place, self.shape, self.dtype)
+        held = np.array(self.array) if self.kind == "view" else None
+        return Stored, (self.kind, self.place, self.shape, self.dtype, held)
 
     def __getitem__(self, index: Any) -> Any:
-        if self.array is None:
-            self.array = self._open()
         if self.kind == "npy":
+            return np.array(self._map()[index])
+        if self.kind == "view":
             require_file("mercer.dask", "the points", self.array)
-        return self.array[index]
-
-    def _open(self) -> Any:
-        if self.kind == "hdf5":
+            return np.array(self.array[index])
+        if self.array is None:
             import h5py
 
-            return h5py.File(self.place[0], "r")[self.place[1]]
-        path, offset, order = self.place
-        try:
-            return np.memmap(path, self.dtype, "r", offset, self.shape, order)
-        except ValueError as error:  # the file is too short
-            raise _shrunk("mercer.dask", path, offset + self.bytes(), os.stat(path).st_size) from (
-                error
-            )
+            self.array = h5py.File(self.place[0], "r")[self.place[1]]
+        return self.array[index]
 
-    def bytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+    def _map(self) -> np.memmap:
+        """A map of its own for each block: pages that stay mapped count as a worker's memory."""
+        path, offset, order = self.place
+        if self.file is not None and self.file != _file_of(path):
+            raise ValueError(
+                f"mercer.dask: the file of a memory map must stay in its place. Received another "
+                f"file at {path}"
+            )
+        needed, found = offset + math.prod(self.shape) * self.dtype.itemsize, os.path.getsize(path)
+        if found < needed:
+            raise _shrunk("mercer.dask", path, needed, found)
+        return np.memmap(path, self.dtype, "r", offset, self.shape, order)
+
+
+def _file_of(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
 
 
 @normalize_token.register(Stored)
 def _token_of(stored: Stored) -> tuple[Any, ...]:
+    if stored.kind == "view":
+        return "mercer.Stored", *stored.place
     found = os.stat(stored.place[0])
     return (
         "mercer.Stored", stored.kind, stored.place, stored.shape, stored.dtype.str,
@@ -106,16 +121,16 @@ def require_file(verb: str, name: str, array: Any) -> None:
         raise _shrunk(verb, getattr(root, "filename", None) or name, needed, found)
 
 
-def _map_of(array: np.memmap) -> Any:
-    """A contiguous map as Stored; anything else as it is, in this process's memory."""
+def _map_of(array: np.memmap) -> Stored:
+    """A contiguous map by the name of its file; a copy on write, or another view, as it is."""
     root = array
     while isinstance(root.base, np.memmap):
         root = root.base
     flags = array.flags
-    if not isinstance(root.base, mmap.mmap) or not (flags.c_contiguous or flags.f_contiguous):
-        return array
-    if array.filename is None:
-        return array
+    is_own = isinstance(root.base, mmap.mmap) and array.mode != "c" and array.size > 0
+    is_named = array.filename is not None and os.path.isfile(array.filename)
+    if not (is_own and is_named and (flags.c_contiguous or flags.f_contiguous)):
+        return Stored("view", (uuid.uuid4().hex,), array.shape, array.dtype, array)
     address, start = (a.__array_interface__["data"][0] for a in (array, root))
     place = (str(array.filename), root.offset + address - start, "C" if flags.c_contiguous else "F")
     return Stored("npy", place, array.shape, array.dtype, array)
@@ -123,7 +138,9 @@ def _map_of(array: np.memmap) -> Any:
 
 def _is_hdf5(array: Any) -> bool:
     module = sys.modules.get("h5py")
-    return module is not None and isinstance(array, module.Dataset)
+    if module is None or not isinstance(array, module.Dataset):
+        return False
+    return os.path.isfile(array.file.filename)
 
 
 def _rows_of(stored: Any, width: int, most: int | None) -> int:
