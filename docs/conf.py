@@ -12,7 +12,7 @@ sys.path.insert(0, str(HERE / "_ext"))
 built = importlib.util.find_spec("mercer") is not None
 if not built:
     sys.path.insert(0, str(ROOT / "python"))
-    autodoc_mock_imports = ["mercer._mercer", "numpy"]
+    autodoc_mock_imports = ["mercer._mercer", "numpy", "dask"]
     suppress_warnings = ["autodoc", "autodoc.mocked_object"]
 
 project = "Mercer"

@@ -51,7 +51,7 @@ def gauss(x, z, h):
 
 
 def sum_bound(terms, dtype, parts):
-    """Errors of a sum over the last axis: K + 4 roundings of a term, one of each part, and its own."""
+    """K + 4 roundings of a term, one of each part, and that of the sum over the last axis."""
     return (K + 4 + parts) * np.finfo(dtype).eps * np.abs(terms).sum(-1) + 1e-300
 
 
@@ -435,7 +435,9 @@ def test_files(files):
                 k.compute(), mc.pairwise("cityblock", x[rows], x[:50]), err_msg=name
             )
             found = md.knn("cityblock", source, None, 3)
-            for a, b in zip(dask.compute(*found), mc.knn("cityblock", x[rows], None, 3)):
+            for a, b in zip(
+                dask.compute(*found), mc.knn("cityblock", x[rows], None, 3), strict=True
+            ):
                 np.testing.assert_array_equal(a, b, err_msg=name)
 
 
@@ -571,8 +573,10 @@ def test_a_cluster_that_loses_a_worker(files, rng):
     cluster = distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
     )
-    with cluster, distributed.Client(cluster) as client, dask.config.set(
-        {"array.chunk-size": "1 KiB"}
+    with (
+        cluster,
+        distributed.Client(cluster) as client,
+        dask.config.set({"array.chunk-size": "1 KiB"}),
     ):
         expected = mc.pairwise("cityblock", x, x[:40])
         for name in ("map", "hdf5", "zarr"):
@@ -602,7 +606,16 @@ def test_a_cluster_that_loses_a_worker(files, rng):
 
 
 def test_the_benchmark_runs(tmp_path, capsys, monkeypatch):
-    sizes = ["--queries", "500", "--points", "200", "--gigabytes", "1e-5", "--folder", str(tmp_path)]
+    sizes = [
+        "--queries",
+        "500",
+        "--points",
+        "200",
+        "--gigabytes",
+        "1e-5",
+        "--folder",
+        str(tmp_path),
+    ]
     monkeypatch.setattr(sys, "argv", [str(BENCH), *sizes, "--limit", "0"])
     runpy.run_path(str(BENCH), run_name="__main__")
     assert {"nearest", "product"} <= set(capsys.readouterr().out.split())
