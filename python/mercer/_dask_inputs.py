@@ -168,7 +168,7 @@ def _collection(verb: str, name: str, a: Any, chunks: Callable[[Any], Any]) -> d
         require_file(verb, name, a)
         a = _map_of(a)
     elif _is_hdf5(a):
-        a = Stored("hdf5", (a.file.filename, a.name), a.shape, a.dtype, a)
+        a = Stored("hdf5", (os.path.abspath(a.file.filename), a.name), a.shape, a.dtype, a)
     in_memory = isinstance(a, np.ndarray) or hasattr(a, "__cuda_array_interface__")
     return da.from_array(a, chunks=wanted, inline_array=not in_memory, asarray=None)
 

@@ -543,6 +543,48 @@ def test_linear_algebra(rng, scheduler):
     assert np.linalg.norm(a @ v - v * w, axis=0).max() <= 1e-9 * w[-1]
 
 
+@pytest.fixture
+def cupy():
+    library = pytest.importorskip("cupy")
+    try:
+        library.cuda.runtime.getDeviceCount()
+    except library.cuda.runtime.CUDARuntimeError as error:
+        pytest.skip(str(error))
+    return library
+
+
+def test_chunks_of_cupy(cupy, rng):
+    x, z = rng.standard_normal((40, 3)), rng.standard_normal((50, 3))
+    z[30] = z[3]
+    x[3, 0] = z[7, 0] = np.nan
+    v = rng.standard_normal((50, 2))
+    on_device = [da.from_array(cupy.asarray(a), chunks=(17, -1)) for a in (x, z, v)]
+    gx, gz, gv = on_device
+    calls = {
+        "pairwise": lambda m, x, z, v: m.pairwise(GAUSS, x, z, h=2.0),
+        "product": lambda m, x, z, v: m.kernel_product(GAUSS, x, z, v, h=2.0),
+        "gradient": lambda m, x, z, v: m.kernel_gradient(GAUSS, x, z, v[:, 0], h=2.0),
+        **{
+            name: lambda m, x, z, v, name=name: m.kernel_reduce(GAUSS, x, z, name, h=2.0)
+            for name in ("sum", "max", "min", "argmax", "argmin", "logsumexp")
+        },
+    }
+    for name, call in calls.items():
+        found = call(md, gx, gz, gv).compute()
+        assert isinstance(found, cupy.ndarray), name
+        expected = call(mc, x, z, v)
+        np.testing.assert_allclose(found.get(), expected, rtol=1e-12, atol=1e-13, err_msg=name)
+    found = dask.compute(*md.knn("cityblock", gx, gz, 50))
+    for a, b in zip(found, mc.knn("cityblock", x, z, 50), strict=True):
+        np.testing.assert_allclose(a.get(), b, rtol=1e-14)
+    b = rng.standard_normal(40)
+    x[3, 0] = 0
+    own = da.from_array(cupy.asarray(x), chunks=(17, -1))
+    a = mc.linalg.KernelOperator("gauss", own, ridge=0.1, bandwidth=1.0)
+    alone = mc.linalg.KernelOperator("gauss", x, ridge=0.1, bandwidth=1.0)
+    np.testing.assert_allclose(mc.linalg.cg(a, b), mc.linalg.cg(alone, b), rtol=1e-7)
+
+
 def test_operators_check_their_columns_and_pass_errors_on():
     x = da.ones((10, 3), chunks=(4, 3))
     operator = mc.linalg.KernelOperator("gauss", x, ridge=1.0, bandwidth=1.0)
