@@ -54,10 +54,12 @@ class Peak:
 def nearest(queries: int, points: int) -> None:
     draw = np.random.default_rng(0)
     x, z = (draw.standard_normal((rows, FEATURES), dtype=np.float32) for rows in (queries, points))
-    given = [da.from_array(a, chunks=(max(1, len(a) // 10), -1)) for a in (x, z)]
+    given = [
+        da.from_array(a, chunks=(max(1, len(a) // parts), -1)) for a, parts in ((x, 20), (z, 4))
+    ]
     with Peak() as peak, ProgressBar():
         values, indices = dask.compute(*md.knn("sqeuclidean", *given, 10))
-    print(f"nearest {queries} x {points} x {FEATURES}, k = 10, 10 x 10 chunks: {peak}")
+    print(f"nearest {queries} x {points} x {FEATURES}, k = 10, 20 x 4 chunks: {peak}")
     expected = mc.knn("sqeuclidean", x[:CHECKED], z, 10)
     for found, right in zip((values, indices), expected, strict=True):
         np.testing.assert_array_equal(found[:CHECKED], right)

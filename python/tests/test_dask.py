@@ -189,6 +189,7 @@ def test_no_points():
     )
     assert md.kernel_product(f, none, x, np.ones(4)).compute().shape == (0,)
     np.testing.assert_array_equal(md.kernel_reduce(f, x, none, "sum").compute(), np.zeros(4))
+    assert not md.pairwise(f, x[:, :0], x[:, :0]).compute().any()  # points of no features
     lowest = md.kernel_reduce(f, x, none, "logsumexp").compute()
     np.testing.assert_array_equal(lowest, np.full(4, -np.inf))
     for call in (
@@ -601,6 +602,24 @@ def test_operators_check_their_columns_and_pass_errors_on():
         mc.linalg.cg(md.KernelOperator("gauss", lost, bandwidth=1.0), np.ones(10))
     alone = np.ones((10, 3))
     assert type(mc.linalg.KernelOperator("gauss", alone)) is mc.linalg.KernelOperator
+
+
+class Wrong:
+    """An operator whose products are of another shape or dtype."""
+
+    shape, dtype, ridge = (4, 4), np.dtype("float64"), 0.0
+
+    def __init__(self, product):
+        self._mercer_multiply = product
+
+
+@pytest.mark.parametrize("product", [lambda v: v[:-1], lambda v: v.astype("f")])
+def test_products_are_checked(product):
+    with pytest.raises(
+        ValueError, match=r"cg: a product with a must be float64 ?\[4, 1\] on the CPU"
+    ):
+        mc.linalg.cg(Wrong(product), np.ones(4))
+    np.testing.assert_allclose(mc.linalg.cg(Wrong(lambda v: 2 * v), np.ones(4)), np.full(4, 0.5))
 
 
 def _slow(block):
