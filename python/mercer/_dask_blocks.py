@@ -131,7 +131,11 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 def _logsumexp(a: Any, b: Any) -> Any:
-    return np.logaddexp(a.astype(np.float64), b)
+    """By the larger one. CuPy's logaddexp makes NaN of two infinities."""
+    a = a.astype(np.float64)
+    top = np.maximum(a, b)
+    shift = np.where(np.isfinite(top), top, 0)
+    return np.log(np.exp(a - shift) + np.exp(b - shift)) + shift
 
 
 def _replaces(candidate: Any, best: Any, better: Callable[[Any, Any], Any]) -> Any:
@@ -182,7 +186,7 @@ def merged(parts: Any, *, kind: str, k: int | None, **reduction: Any) -> Any:
     if "computing_meta" in reduction:  # Dask asks for an array like the result, by an empty one
         return parts
     found = _flat(parts)
-    with np.errstate(invalid="ignore", over="ignore"):
+    with np.errstate(all="ignore"):
         return MERGE[kind](found, k) if found else None
 
 
