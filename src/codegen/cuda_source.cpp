@@ -422,6 +422,10 @@ std::string cuda_pair_weights_source(Dtype type) {
   return skeleton({"arguments.h"}) + prelude(type) + skeleton({"pair_weights.cuh"});
 }
 
+std::string cuda_stream_merge_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"stream_merge.h", "stream_merge.cuh"});
+}
+
 std::string cuda_quantise_source() {
   return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "overlap.cuh", "quantised_steps.cuh", "quantise.cuh",
                    "difference_pieces.cuh", "write_pieces.cuh"});

@@ -48,6 +48,8 @@ std::string cuda_expand_source(const plan::GpuPairPlan& plan);
 /// `write_columns` and `finish_rows`; and `rank_rows`, of a plan.
 std::string cuda_rank_field_source(const Expr& weight);
 std::string cuda_rank_rows_source(const plan::GpuPairPlan& plan);
+/// The kernels of stream_merge.cuh.
+std::string cuda_stream_merge_source(Dtype type);
 /// The kernels of pair_weights.cuh.
 std::string cuda_pair_weights_source(Dtype type);
 /// The kernels `write_v` and `write_halves`.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 
+#include "core/device_memory.h"
 #include "core/error.h"
 #include "core/library.h"
 #include "core/mutex.h"
@@ -224,7 +225,9 @@ bool is_lost(int result) { return result == 700 || result == 702 || result == 71
   if (const CudaDriver* cuda = cuda_driver(); cuda != nullptr && cuda->memory_info(&free, &total) == kCuSuccess)
     rest = fmt::format("; {} of its {} bytes are free", free, total);
   const std::string asked = bytes < 0 ? "what is asked for" : fmt::format("{} bytes more", bytes);
-  fail(ErrorKind::device, "{}: the GPU's memory must hold {}. Received CUDA_ERROR_OUT_OF_MEMORY{}.", what, asked, rest);
+  throw DeviceMemoryError(
+      ErrorKind::device,
+      fmt::format("{}: the GPU's memory must hold {}. Received CUDA_ERROR_OUT_OF_MEMORY{}.", what, asked, rest));
 }
 
 }  // namespace

@@ -2,66 +2,20 @@
 
 #include <algorithm>
 #include <array>
-#include <list>
-#include <mutex>
 #include <optional>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/pinned.h"
 #include "backend/cuda/side_streams.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
-#include "core/mutex.h"
 
 namespace mercer::cuda {
 namespace {
 
 constexpr std::int64_t kThreads = 256, kRowsOfPart = 8 * kThreads, kMostParts = 64, kMostBlocks = 1024;
-
-/// Pinned memory of the host, which a device writes while the host goes on. Never given back to the driver, which
-/// would wait for all work; kept for the next call.
-class PinnedMemory {
- public:
-  PinnedMemory(std::size_t bytes, const char* op) {
-    std::lock_guard lock(idle().mutex);
-    auto& list = idle().list;
-    const auto found = std::find_if(list.begin(), list.end(), [&](const Block& block) { return block.bytes >= bytes; });
-    if (found != list.end()) {
-      block_ = *found;
-      list.erase(found);
-      return;
-    }
-    block_.bytes = std::max<std::size_t>(bytes, 4096);
-    check_cuda(need_cuda(op).host_memory_alloc(&block_.data, block_.bytes), op,
-               static_cast<std::int64_t>(block_.bytes));
-  }
-  ~PinnedMemory() {
-    std::lock_guard lock(idle().mutex);
-    idle().list.push_front(block_);
-  }
-  PinnedMemory(const PinnedMemory&) = delete;
-  PinnedMemory& operator=(const PinnedMemory&) = delete;
-  template <class T>
-  T* as() const {
-    return static_cast<T*>(block_.data);
-  }
-
- private:
-  struct Block {
-    void* data = nullptr;
-    std::size_t bytes = 0;
-  };
-  struct Idle {
-    Mutex mutex;
-    std::list<Block> list;
-  };
-  static Idle& idle() {
-    static constinit Lazy<Idle> kept;
-    return kept.get();
-  }
-  Block block_;
-};
 
 /// What columns said of themselves some rounds ago. The device is never waited for while it has no further round to
 /// work on: the host looks at the flags of a round when the next one is in the stream.

@@ -537,6 +537,11 @@ Kernel pair_weight_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_pair_weights_source(job.type); });
 }
 
+Kernel stream_merge_kernels(const PairJob& job) {
+  return shared_kernel("merge_values", fmt::format("blocks that stream {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_stream_merge_source(job.type); });
+}
+
 Kernel factor_kernels(const PairJob& job) {
   return shared_kernel("find_scales", "blocked factorisation", job, codegen::cuda_factor_source);
 }

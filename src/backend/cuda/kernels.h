@@ -147,6 +147,8 @@ Kernel wide_operands(const PairJob& job);
 Kernel kept_operands(const PairJob& job);
 /// `write_factors`; its module has the others of rank_field.cuh.
 Kernel rank_field_kernels(const plan::RankField& field, const PairJob& job);
+/// `merge_values`; its module has the others of stream_merge.cuh.
+Kernel stream_merge_kernels(const PairJob& job);
 /// `weigh_pairs`; its module has the others of pair_weights.cuh.
 Kernel pair_weight_kernels(const PairJob& job);
 /// Whether operands of few features may be made of points that nothing has packed (kernels/cuda/split_points.cuh).

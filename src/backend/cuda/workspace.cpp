@@ -33,6 +33,8 @@ CuPool pool_of(int device, const char* op) {
 
 void prepare_pool(int device, const char* op) { pool_of(device, op); }
 
+void trim_pool(int device, const char* op) { check_cuda(cuda_driver()->pool_trim(pool_of(device, op), 0), op); }
+
 std::int64_t Workspace::add(std::int64_t bytes) {
   const std::int64_t place = bytes_;
   std::int64_t sum = 0;

@@ -10,6 +10,9 @@ namespace mercer::cuda {
 /// Makes the device's pool: a graph capture that meets it for the first time would be spoiled.
 void prepare_pool(int device, const char* op);
 
+/// Gives memory of the pool that nobody uses back to the device, for other libraries and larger blocks.
+void trim_pool(int device, const char* op);
+
 class Workspace {
  public:
   /// Room for so many bytes, at a multiple of 256; the result is a place for at().
