@@ -386,7 +386,7 @@ def formula_of(f: mercer._types.FormulaLike) -> Kernel:
     An Expr as it is, a text parsed, a name of the zoo looked up, a function traced.
     """
 
-def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :]).
 
@@ -398,7 +398,10 @@ def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._t
     - row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
     - i_offset, j_offset: added to the indices that the formula reads as i and j.
     - workspace: on CUDA, an array of uint8 on the device of x, to be used as the call's scratch memory.
-    - progress: show a bar once the call has taken two seconds; on the CPU only.
+    - progress: show a bar once the call has taken two seconds; on the CPU, and with device.
+    - device: "cuda", "cuda:1" or the index of a CUDA device on which arrays of NumPy (memory maps too) or of PyTorch on the
+      CPU are computed. Blocks of points stream through it, so that they may be larger than its memory; the result is in
+      the memory of the host, or in out on that device. Without batch axes and gradients.
     - params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
       bears the name of an option of this function is given beforehand, with f.bind(name=value).
 
@@ -407,14 +410,14 @@ def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._t
     NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.
     """
 
-def kernel_matrix(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def kernel_matrix(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     The kernel matrix out[..., m, n] = f(x_m, z_n); of x with itself when z is None.
 
     Arguments, dtypes and errors: those of pairwise.
     """
 
-def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
 
@@ -424,7 +427,7 @@ def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mer
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def kernel_reduce(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, reduce: Literal["sum", "max", "min", "argmax", "argmin", "logsumexp"], *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def kernel_reduce(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, reduce: Literal["sum", "max", "min", "argmax", "argmin", "logsumexp"], *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     A reduction over the points of z: out[..., m] = reduce over n of f(x_m, z_n).
 
@@ -433,7 +436,7 @@ def kernel_reduce(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: merc
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def knn(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, k: int, *, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
+def knn(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, k: int, *, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
     """
     The k nearest points: (values, indices), both [..., M, k], of the k smallest f(x_m, z_n) over n.
 
@@ -441,7 +444,7 @@ def knn(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
 
@@ -513,14 +516,15 @@ def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, metric: mercer._types.FormulaLike | None = None, w: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, metric: mercer._types.FormulaLike | None = None, w: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     Distances of all pairs, of PyTorch's norms and SciPy's metrics: out[..., m, n] = d(x1_m, x2_n).
 
     x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
     said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
     ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
-    weights, where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
+    weights, where the metric has a weighted form. out, workspace, progress, device and errors: those of
+    pairwise.
     Further arguments of SciPy's: V of "seuclidean", the variance [K] of each feature, by default (ddof = 1) that of all
     points; VI of "mahalanobis", [K, K], positive semi-definite, of which the symmetric part counts, by default the inverse
     of the points' covariance. "haversine" takes latitude and longitude in radians.

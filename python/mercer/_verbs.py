@@ -25,9 +25,14 @@ _BODY = """
     if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
         from mercer._torch import traced
 
-        return traced.{name}({arguments})
+        {refusal}return traced.{name}({traced})
     {shortcut}return _mercer.{name}({arguments})
 """
+_REFUSAL = """if device is not None:
+            raise NotImplementedError(
+                "{name}: device= is not offered under torch.compile. Received " + repr(device)
+            )
+        """
 _SHORTCUT = """if not {params}:
         return _mercer.{name}({arguments})
     """
@@ -52,7 +57,14 @@ def _define(name: str, module: str) -> None:
         shortcut = _SHORTCUT.format(
             name=name, params=parameters[-1].name, arguments=", ".join(arguments[:-1])
         )
-    body = _BODY.format(name=name, arguments=", ".join(arguments), shortcut=shortcut)
+    streams = "device=device" in arguments
+    body = _BODY.format(
+        name=name,
+        arguments=", ".join(arguments),
+        shortcut=shortcut,
+        refusal=_REFUSAL.format(name=name) if streams else "",
+        traced=", ".join(argument for argument in arguments if argument != "device=device"),
+    )
     exec(compile(f"from __future__ import annotations\n{head}:{body}", __file__, "exec"), globals())
     verb = globals()[name]
     verb.__module__ = module

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "mercer/error.h"
 #include "ops/call.h"
 #include "ops/context.h"
@@ -31,6 +33,21 @@ std::int64_t to_offset(nb::handle object, const char* verb, const char* name) {
                              .c_str());
   }
   return value;
+}
+
+int to_cuda_index(nb::handle device, const char* verb) {
+  const std::string text = nb::cast<std::string>(nb::str(device));
+  const bool is_number = PyLong_Check(device.ptr()) && !PyBool_Check(device.ptr());
+  const std::string_view all = text;
+  const std::string_view digits = is_number ? all : all.starts_with("cuda:") ? all.substr(5) : std::string_view();
+  int index = 0;
+  if (text == "cuda") return index;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
+  if (!digits.empty() && problem == std::errc() && end == digits.data() + digits.size() && index >= 0) return index;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{}: device must be \"cuda\", one such as \"cuda:1\", or the index of a CUDA device. "
+                          "Received {}",
+                          verb, nb::cast<std::string>(nb::repr(device))));
 }
 
 double to_number(nb::handle value, const char* verb, const char* name) {
@@ -126,6 +143,7 @@ Call::Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z,
     : verb_(verb), formula_(formula), x_(x, {verb, "x"}), watch_(verb, options.progress.ptr() == Py_True) {
   arguments_.verb = verb;
   x_.require_unwatched();
+  if (options.streams()) require_streamable(options);
   if (!options.workspace.is_none()) queue_.use_workspace(options.workspace, x_);
   if (x_.on_cuda()) arguments_.queue = queue_.open(x_);
   if (Measuring* measuring = Measuring::current()) arguments_.queue.rehearsal = &measuring->rehearsal;
@@ -137,6 +155,33 @@ Call::Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z,
   arguments_.j_offset = to_offset(options.j_offset, verb, "j_offset");
   read_params(options.params);
   arguments_.progress = [watch = &watch_](double done, double total) { return watch->step(done, total); };
+}
+
+void Call::require_streamable(const Options& options) {
+  device_ = to_cuda_index(options.device, verb_);
+  if (x_.on_cuda())
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{}: with device=, x must be in the memory of the host. Received an array on {}", verb_,
+                            x_.tensor().device.to_text()));
+  if (!options.workspace.is_none())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: with device=, scratch memory is taken as it is needed. Received a workspace", verb_));
+}
+
+/// Outputs of a call that streams may be on its device.
+void Call::require_home(const Array& array) const {
+  const Device& home = array.tensor().device;
+  if (home.index == *device_) return;
+  throw Error(ErrorKind::invalid_argument,
+              fmt::format("{}: {} must be in the memory of the host or on cuda:{}, the device of the call. Received an "
+                          "array on {}",
+                          verb_, array.place().name, *device_, home.to_text()));
+}
+
+void Call::require_whole_files() const {
+  const nb::object check = nb::module_::import_("mercer._memory_maps").attr("require_whole_file");
+  check(verb_, x_.place().name, x_.object());
+  for (const Array& array : held_) check(verb_, array.place().name, array.object());
 }
 
 void Call::read_points(nb::handle x, nb::handle z) {
@@ -158,8 +203,20 @@ void Call::read_points(nb::handle x, nb::handle z) {
   if (!same_points(x_.tensor(), columns.tensor())) z_ = columns.tensor();
 }
 
+/// Verbs that do not stream have no option of that name, and few formulas a parameter.
+void Call::require_no_device(nb::handle name) const {
+  if (PyUnicode_CompareWithASCIIString(name.ptr(), "device") != 0) return;
+  for (const auto& parameter : parameters(formula_.expression()))
+    if (parameter.first == "device") return;
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{}: device= is an option of pairwise, cdist, kernel_matrix, kernel_product, kernel_reduce, "
+                          "knn and kernel_gradient. Received it here",
+                          verb_));
+}
+
 void Call::read_params(const nb::dict& params) {
   for (const auto& [name, value] : params) {
+    require_no_device(name);
     arguments_.params.emplace(nb::cast<std::string>(name), read_param(name, value));
   }
 }
@@ -180,6 +237,10 @@ Argument Call::read_param(nb::handle name, nb::handle value) {
 
 const Array& Call::hold(nb::handle object, const char* name, Access access) {
   Array& array = held_.emplace_back(object, Place{verb_, name}, access);
+  if (device_ && access == Access::write && array.on_cuda()) {
+    require_home(array);
+    return array;
+  }
   array.require_same_library(x_);
   array.require_same_device(x_);
   wait_for(array);

@@ -73,6 +73,9 @@ class Measuring {
 struct Options {
   nb::handle row, col, w, i_offset, j_offset, workspace, progress;
   nb::dict params;
+  nb::handle device = {};  // of verbs that stream arrays of the host to a GPU
+
+  bool streams() const { return device.is_valid() && !device.is_none(); }
 };
 
 /// What a verb takes besides its points and options.
@@ -83,6 +86,8 @@ struct Extras {
 
 /// A whole number of 64 bits.
 std::int64_t to_offset(nb::handle object, const char* verb, const char* name);
+/// The index of a CUDA device: "cuda", "cuda:1", such a device of PyTorch's, or a whole number.
+int to_cuda_index(nb::handle device, const char* verb);
 /// The value of a parameter that is no array: a number of Python or NumPy.
 double to_number(nb::handle value, const char* verb, const char* name);
 /// (M, N, K), any sequence of three whole numbers.
@@ -109,6 +114,11 @@ class Call {
   /// The leading axes of the output; `extra` are those of further arrays of the call.
   std::vector<std::int64_t> batch(const std::vector<std::int64_t>& extra = {}) const;
 
+  /// The CUDA device that arrays of the host are to stream to; absent where the arrays say where the call runs.
+  std::optional<int> device() const { return device_; }
+  /// Throws where the file of a memory map is shorter than an array in it: reading that would end the process.
+  void require_whole_files() const;
+
   /// Reads a further array of the call.
   const Tensor& input(nb::handle object, const char* name);
   /// The caller's `out`, or a new array of the caller's library; returns the object, and its view in `view`.
@@ -131,7 +141,11 @@ class Call {
   std::deque<Tensor> placeholders_;
   Arguments arguments_;
   Watch watch_;
+  std::optional<int> device_;
 
+  void require_streamable(const Options& options);
+  void require_home(const Array& array) const;
+  void require_no_device(nb::handle name) const;
   void read_points(nb::handle x, nb::handle z);
   void read_params(const nb::dict& params);
   Argument read_param(nb::handle name, nb::handle value);

@@ -3,15 +3,17 @@
 
 namespace mercer::python {
 
-#define MERCER_SHARED_OPTIONS                                                                                         \
+#define MERCER_MOST_OPTIONS                                                                                           \
   "row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None " \
   "= None, i_offset: int = 0, "                                                                                       \
-  "j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: "              \
-  "mercer._types.Parameter"
+  "j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False"
+#define MERCER_PARAMS ", **params: mercer._types.Parameter"
+#define MERCER_SHARED_OPTIONS MERCER_MOST_OPTIONS MERCER_PARAMS
+#define MERCER_STREAMED_OPTIONS MERCER_MOST_OPTIONS ", device: str | int | None = None" MERCER_PARAMS
 #define MERCER_POINTS "f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None"
 
 inline constexpr char kPairwiseSignature[] =
-    "def pairwise(" MERCER_POINTS " = None, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    "def pairwise(" MERCER_POINTS " = None, *, out: mercer._types.ArrayT | None = None, " MERCER_STREAMED_OPTIONS
     ") -> mercer._types.ArrayT";
 inline constexpr char kPairwiseDoc[] =
     R"doc(The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :]).
@@ -24,7 +26,10 @@ inline constexpr char kPairwiseDoc[] =
 - row: [..., M], col: [..., N]: values per point, read as row and col in the formula. w: [K], the weights w.
 - i_offset, j_offset: added to the indices that the formula reads as i and j.
 - workspace: on CUDA, an array of uint8 on the device of x, to be used as the call's scratch memory.
-- progress: show a bar once the call has taken two seconds; on the CPU only.
+- progress: show a bar once the call has taken two seconds; on the CPU, and with device.
+- device: "cuda", "cuda:1" or the index of a CUDA device on which arrays of NumPy (memory maps too) or of PyTorch on the
+  CPU are computed. Blocks of points stream through it, so that they may be larger than its memory; the result is in
+  the memory of the host, or in out on that device. Without batch axes and gradients.
 - params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
   bears the name of an option of this function is given beforehand, with f.bind(name=value).
 
@@ -33,7 +38,7 @@ Raises ValueError for a broken rule, before anything is written; DtypeError (a V
 NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.)doc";
 
 inline constexpr char kKernelMatrixSignature[] =
-    "def kernel_matrix(" MERCER_POINTS " = None, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    "def kernel_matrix(" MERCER_POINTS " = None, *, out: mercer._types.ArrayT | None = None, " MERCER_STREAMED_OPTIONS
     ") -> mercer._types.ArrayT";
 inline constexpr char kKernelMatrixDoc[] =
     R"doc(The kernel matrix out[..., m, n] = f(x_m, z_n); of x with itself when z is None.
@@ -42,7 +47,7 @@ Arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelProductSignature[] =
     "def kernel_product(" MERCER_POINTS
-    ", v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ", v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_STREAMED_OPTIONS
     ") -> mercer._types.ArrayT";
 inline constexpr char kKernelProductDoc[] =
     R"doc(A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
@@ -55,7 +60,7 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 inline constexpr char kKernelReduceSignature[] =
     "def kernel_reduce(" MERCER_POINTS
     ", reduce: typing.Literal[\"sum\", \"max\", \"min\", \"argmax\", \"argmin\", "
-    "\"logsumexp\"], *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS ") -> mercer._types.ArrayT";
+    "\"logsumexp\"], *, out: mercer._types.ArrayT | None = None, " MERCER_STREAMED_OPTIONS ") -> mercer._types.ArrayT";
 inline constexpr char kKernelReduceDoc[] =
     R"doc(A reduction over the points of z: out[..., m] = reduce over n of f(x_m, z_n).
 
@@ -65,7 +70,7 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKnnSignature[] =
     "def knn(" MERCER_POINTS
-    ", k: int, *, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, " MERCER_SHARED_OPTIONS
+    ", k: int, *, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, " MERCER_STREAMED_OPTIONS
     ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]";
 inline constexpr char kKnnDoc[] =
     R"doc(The k nearest points: (values, indices), both [..., M, k], of the k smallest f(x_m, z_n) over n.
@@ -75,7 +80,7 @@ The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelGradientSignature[] =
     "def kernel_gradient(" MERCER_POINTS
-    ", coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_SHARED_OPTIONS
+    ", coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_STREAMED_OPTIONS
     ") -> mercer._types.ArrayT";
 inline constexpr char kKernelGradientDoc[] =
     R"doc(A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d x[m, k].
@@ -165,15 +170,16 @@ inline constexpr char kCdistSignature[] =
     "def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, "
     "metric: mercer._types.FormulaLike | None = None, w: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT "
     "| None = None, "
-    "workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> "
-    "mercer._types.ArrayT";
+    "workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: "
+    "mercer._types.Parameter) -> mercer._types.ArrayT";
 inline constexpr char kCdistDoc[] =
     R"doc(Distances of all pairs, of PyTorch's norms and SciPy's metrics: out[..., m, n] = d(x1_m, x2_n).
 
 x1: [..., M, K]; x2: [..., N, K], or None for the same points. p: the norm (sum |x1 - x2|^p)^(1/p), 2 when nothing is
 said, inf for the largest difference, 0 for the number of differing features. metric: in place of p a name of the zoo
 ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
-weights, where the metric has a weighted form. out, workspace, progress and errors: those of pairwise.
+weights, where the metric has a weighted form. out, workspace, progress, device and errors: those of
+pairwise.
 Further arguments of SciPy's: V of "seuclidean", the variance [K] of each feature, by default (ddof = 1) that of all
 points; VI of "mahalanobis", [K, K], positive semi-definite, of which the symmetric part counts, by default the inverse
 of the points' covariance. "haversine" takes latitude and longitude in radians.

@@ -14,6 +14,7 @@
 #include "mercer/explain.h"
 #include "mercer/zoo.h"
 #include "ops/call.h"
+#include "ops/streamed.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -64,6 +65,13 @@ nb::object call_torch(Verb verb, const std::string& formula, nb::handle x, nb::h
        verb.name);
 }
 
+[[noreturn]] void fail_to_stream(const char* verb, const char* received) {
+  throw Error(ErrorKind::unsupported,
+              fmt::format("{}: device= takes arrays of NumPy and tensors of PyTorch on the CPU, without gradients and "
+                          "tracers. Received {}",
+                          verb, received));
+}
+
 /// A verb on arrays of any library: `run(call)` where they are memory, else through JAX or PyTorch, which are handed
 /// `extras()` as well. For gradient_field the formula is a field.
 template <class MakeExtras, class Run>
@@ -71,6 +79,7 @@ nb::object run_verb(Verb verb, const Formula& formula, nb::handle x, nb::handle 
                     nb::handle out, const MakeExtras& extras, const Run& run) {
   const Formula::Prepared& prepared = formula.prepared();
   const char* operation = prepared.is_fold ? "gradient_fold" : verb.operation;
+  if (options.streams() && is_jax(x)) fail_to_stream(verb.name, "an array of jax");
   if (is_jax(x)) return call_jax(verb.name, operation, prepared.written, x, z, extras(), options, out);
   try {
     Call call(verb.name, formula, x, z, options);
@@ -78,12 +87,26 @@ nb::object run_verb(Verb verb, const Formula& formula, nb::handle x, nb::handle 
   } catch (const FollowedTensor&) {
     if (Measuring::current() != nullptr || !is_torch(x)) throw;  // inside vmap; or a stray tensor among others
     if (prepared.is_fold) refuse_fold(verb);
+    if (options.streams()) fail_to_stream(verb.name, "tensors that PyTorch follows");
   }
   const bool is_whole = prepared.written.node() == prepared.expression.node();
   return call_torch(verb, is_whole ? prepared.key : prepared.written.to_text(), x, z, extras(), options, out);
 }
 
 Extras no_extras() { return {}; }
+
+using ops::Streamed;
+
+/// Runs the verb on the device of its arrays, or what `streamed` describes on the device that the call names.
+template <class Work, class MakeStreamed>
+void run_where(Call& call, const Work& work, const MakeStreamed& streamed) {
+  if (!call.device()) return call.run(work);
+  call.require_whole_files();
+  const Streamed described = streamed();
+  call.run([&] {
+    ops::run_streamed(*call.device(), call.formula(), call.x(), call.z(), described, call.arguments());
+  });
+}
 
 nb::object pairwise_into(Call& call, nb::handle out) {
   const Tensor* view = nullptr;
@@ -93,7 +116,9 @@ nb::object pairwise_into(Call& call, nb::handle out) {
         return joined(call.batch(), {call.rows(), call.columns()});
       },
       view);
-  call.run([&] { pairwise(call.formula(), call.x(), call.z(), *view, call.arguments()); });
+  run_where(
+      call, [&] { pairwise(call.formula(), call.x(), call.z(), *view, call.arguments()); },
+      [&] { return Streamed{Streamed::Verb::pairwise, nullptr, ReduceKind::sum, 1, *view}; });
   return result;
 }
 
@@ -105,20 +130,21 @@ nb::object run_pairwise(const char* verb, nb::handle f, nb::handle x, nb::handle
 
 nb::object py_pairwise(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
                        nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
-                       nb::handle progress, nb::kwargs params) {
-  return run_pairwise("pairwise", f, x, z, out, {row, col, w, i_offset, j_offset, workspace, progress, params});
+                       nb::handle progress, nb::handle device, nb::kwargs params) {
+  return run_pairwise("pairwise", f, x, z, out, {row, col, w, i_offset, j_offset, workspace, progress, params, device});
 }
 
 nb::object py_kernel_matrix(nb::handle f, nb::handle x, nb::handle z, nb::handle out, nb::handle row, nb::handle col,
                             nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
-                            nb::handle progress, nb::kwargs params) {
-  return run_pairwise("kernel_matrix", f, x, z, out, {row, col, w, i_offset, j_offset, workspace, progress, params});
+                            nb::handle progress, nb::handle device, nb::kwargs params) {
+  const Options options{row, col, w, i_offset, j_offset, workspace, progress, params, device};
+  return run_pairwise("kernel_matrix", f, x, z, out, options);
 }
 
 nb::object py_kernel_product(nb::handle f, nb::handle x, nb::handle z, nb::handle v, nb::handle out, nb::handle row,
                              nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
-                             nb::handle workspace, nb::handle progress, nb::kwargs params) {
-  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+                             nb::handle workspace, nb::handle progress, nb::handle device, nb::kwargs params) {
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params, device};
   const Formula formula = find_formula(f, "kernel_product", !w.is_none(), &options.params);
   const auto extras = [&] { return Extras{{{"v", v}}, {}}; };
   return run_verb({"kernel_product", "kernel_product"}, formula, x, z, options, out, extras, [&](Call& call) {
@@ -131,16 +157,18 @@ nb::object py_kernel_product(nb::handle f, nb::handle x, nb::handle z, nb::handl
           return joined(call.batch(leading(values, 2)), {call.rows(), values.shape.back()});
         },
         view);
-    call.run([&] { kernel_product(call.formula(), call.x(), call.z(), values, *view, call.arguments()); });
+    run_where(
+        call, [&] { kernel_product(call.formula(), call.x(), call.z(), values, *view, call.arguments()); },
+        [&] { return Streamed{Streamed::Verb::product, &values, ReduceKind::sum, 1, *view}; });
     return result;
   });
 }
 
 nb::object py_kernel_reduce(nb::handle f, nb::handle x, nb::handle z, const std::string& reduce, nb::handle out,
                             nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
-                            nb::handle workspace, nb::handle progress, nb::kwargs params) {
+                            nb::handle workspace, nb::handle progress, nb::handle device, nb::kwargs params) {
   const ReduceKind kind = reduce_kind_from_text(reduce);
-  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params, device};
   const Formula formula = find_formula(f, "kernel_reduce", !w.is_none(), &options.params);
   const auto extras = [&] { return Extras{{}, {{"reduce", nb::str(reduce.c_str())}}}; };
   return run_verb({"kernel_reduce", "kernel_reduce"}, formula, x, z, options, out, extras, [&](Call& call) {
@@ -149,7 +177,9 @@ nb::object py_kernel_reduce(nb::handle f, nb::handle x, nb::handle z, const std:
     nb::object result = call.output(
         out, "out", gives_index ? Dtype::int64 : call.compute_dtype(),
         [&] { return joined(call.batch(), {call.rows()}); }, view);
-    call.run([&] { kernel_reduce(call.formula(), call.x(), call.z(), kind, *view, call.arguments()); });
+    run_where(
+        call, [&] { kernel_reduce(call.formula(), call.x(), call.z(), kind, *view, call.arguments()); },
+        [&] { return Streamed{Streamed::Verb::reduce, nullptr, kind, 1, *view}; });
     return result;
   });
 }
@@ -173,14 +203,16 @@ nb::object knn_into(Call& call, std::int64_t k, nb::handle out) {
   const Tensor *values = nullptr, *indices = nullptr;
   nb::object value_array = call.output(given_values, "out[0]", call.compute_dtype(), shape, values);
   nb::object index_array = call.output(given_indices, "out[1]", Dtype::int64, shape, indices);
-  call.run([&] { knn(call.formula(), call.x(), call.z(), k, *values, *indices, call.arguments()); });
+  run_where(
+      call, [&] { knn(call.formula(), call.x(), call.z(), k, *values, *indices, call.arguments()); },
+      [&] { return Streamed{Streamed::Verb::nearest, nullptr, ReduceKind::sum, k, *values, *indices}; });
   return nb::make_tuple(value_array, index_array);
 }
 
 nb::object py_knn(nb::handle f, nb::handle x, nb::handle z, std::int64_t k, nb::handle out, nb::handle row,
                   nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
-                  nb::handle progress, nb::kwargs params) {
-  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+                  nb::handle progress, nb::handle device, nb::kwargs params) {
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params, device};
   const Formula formula = find_formula(f, "knn", !w.is_none(), &options.params);
   const auto extras = [&] { return Extras{{}, {{"k", nb::int_(k)}}}; };
   return run_verb({"knn", "knn"}, formula, x, z, options, out, extras,
@@ -197,8 +229,8 @@ Shape gradient_shape(const Call& call, const Tensor* coef, const Shape& extra = 
 
 nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
                               nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
-                              nb::handle workspace, nb::handle progress, nb::kwargs params) {
-  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+                              nb::handle workspace, nb::handle progress, nb::handle device, nb::kwargs params) {
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params, device};
   const Formula formula = find_formula(f, "kernel_gradient", !w.is_none(), &options.params);
   const auto extras = [&] { return Extras{{{"coef", coef}}, {}}; };
   return run_verb({"kernel_gradient", "kernel_gradient"}, formula, x, z, options, out, extras, [&](Call& call) {
@@ -206,7 +238,9 @@ nb::object py_kernel_gradient(nb::handle f, nb::handle x, nb::handle z, nb::hand
     const Tensor* view = nullptr;
     nb::object result = call.output(
         out, "out", call.compute_dtype(), [&] { return gradient_shape(call, &coefficients); }, view);
-    call.run([&] { kernel_gradient(call.formula(), call.x(), call.z(), coefficients, *view, call.arguments()); });
+    run_where(
+        call, [&] { kernel_gradient(call.formula(), call.x(), call.z(), coefficients, *view, call.arguments()); },
+        [&] { return Streamed{Streamed::Verb::gradient, &coefficients, ReduceKind::sum, 1, *view}; });
     return result;
   });
 }
@@ -381,20 +415,21 @@ bool is_prepared_metric(nb::handle metric) {
 }
 
 nb::object prepared_cdist(nb::handle x1, nb::handle x2, nb::handle metric, nb::handle w, nb::handle out,
-                          nb::handle workspace, nb::handle progress, const nb::kwargs& params) {
+                          nb::handle workspace, nb::handle progress, nb::handle device, const nb::kwargs& params) {
   nb::dict options;
   options["out"] = out;
   options["workspace"] = workspace;
   options["progress"] = progress;
+  options["device"] = device;
   return nb::module_::import_("mercer._metrics").attr("cdist")(x1, x2, metric, w, params, options);
 }
 
 nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metric, nb::handle w, nb::handle out,
-                    nb::handle workspace, nb::handle progress, nb::kwargs params) {
+                    nb::handle workspace, nb::handle progress, nb::handle device, nb::kwargs params) {
   const nb::int_ zero(0);
   if (!p.is_none() && !metric.is_none()) params["p"] = p;  // an option of the metric
-  if (is_prepared_metric(metric)) return prepared_cdist(x1, x2, metric, w, out, workspace, progress, params);
-  Options options{nb::none(), nb::none(), w, zero, zero, workspace, progress, params};
+  if (is_prepared_metric(metric)) return prepared_cdist(x1, x2, metric, w, out, workspace, progress, device, params);
+  Options options{nb::none(), nb::none(), w, zero, zero, workspace, progress, params, device};
   const Formula formula = metric.is_none() ? minkowski_formula(p.is_none() ? 2.0 : norm_of(p), !w.is_none())
                                            : find_formula(metric, "cdist", !w.is_none(), &options.params);
   return run_verb({"cdist", "pairwise"}, formula, x1, x2, options, out, no_extras,
@@ -410,21 +445,23 @@ std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype,
 
 void bind_verbs(nb::module_& module) {
   // The options that all verbs over pairs share; i_offset and j_offset count from 0.
-#define MERCER_OPTIONS                                                                                \
+#define MERCER_MOST_OPTIONS                                                                           \
   "row"_a = nb::none(), "col"_a = nb::none(), "w"_a = nb::none(), "i_offset"_a = 0, "j_offset"_a = 0, \
-  "workspace"_a = nb::none(), "progress"_a = false, "params"_a
+  "workspace"_a = nb::none(), "progress"_a = false
+#define MERCER_OPTIONS MERCER_MOST_OPTIONS, "params"_a
+#define MERCER_OPTIONS_DEVICE MERCER_MOST_OPTIONS, "device"_a = nb::none(), "params"_a  // of verbs that stream
   module.def("pairwise", py_pairwise, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
-             MERCER_OPTIONS, nb::sig(kPairwiseSignature), kPairwiseDoc);
+             MERCER_OPTIONS_DEVICE, nb::sig(kPairwiseSignature), kPairwiseDoc);
   module.def("kernel_matrix", py_kernel_matrix, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
-             MERCER_OPTIONS, nb::sig(kKernelMatrixSignature), kKernelMatrixDoc);
+             MERCER_OPTIONS_DEVICE, nb::sig(kKernelMatrixSignature), kKernelMatrixDoc);
   module.def("kernel_product", py_kernel_product, "f"_a, "x"_a, "z"_a.none(), "v"_a, nb::kw_only(),
-             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelProductSignature), kKernelProductDoc);
+             "out"_a = nb::none(), MERCER_OPTIONS_DEVICE, nb::sig(kKernelProductSignature), kKernelProductDoc);
   module.def("kernel_reduce", py_kernel_reduce, "f"_a, "x"_a, "z"_a.none(), "reduce"_a, nb::kw_only(),
-             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelReduceSignature), kKernelReduceDoc);
-  module.def("knn", py_knn, "f"_a, "x"_a, "z"_a.none(), "k"_a, nb::kw_only(), "out"_a = nb::none(), MERCER_OPTIONS,
-             nb::sig(kKnnSignature), kKnnDoc);
+             "out"_a = nb::none(), MERCER_OPTIONS_DEVICE, nb::sig(kKernelReduceSignature), kKernelReduceDoc);
+  module.def("knn", py_knn, "f"_a, "x"_a, "z"_a.none(), "k"_a, nb::kw_only(), "out"_a = nb::none(),
+             MERCER_OPTIONS_DEVICE, nb::sig(kKnnSignature), kKnnDoc);
   module.def("kernel_gradient", py_kernel_gradient, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
-             "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
+             "out"_a = nb::none(), MERCER_OPTIONS_DEVICE, nb::sig(kKernelGradientSignature), kKernelGradientDoc);
   module.def("product_gradient", py_product_gradient, "f"_a, "x"_a, "z"_a.none(), nb::arg(), nb::arg(), nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kProductGradientSignature), kProductGradientDoc);
   // Without names, which parameters may have.
@@ -438,10 +475,12 @@ void bind_verbs(nb::module_& module) {
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a.none(), "coef"_a.none(),
              nb::kw_only(), "combine"_a = nb::none(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kGradientFieldSignature), kGradientFieldDoc);
+#undef MERCER_OPTIONS_DEVICE
 #undef MERCER_OPTIONS
+#undef MERCER_MOST_OPTIONS
   module.def("cdist", py_cdist, "x1"_a, "x2"_a.none(), "p"_a = nb::none(), nb::kw_only(), "metric"_a = nb::none(),
-             "w"_a = nb::none(), "out"_a = nb::none(), "workspace"_a = nb::none(), "progress"_a = false, "params"_a,
-             nb::sig(kCdistSignature), kCdistDoc);
+             "w"_a = nb::none(), "out"_a = nb::none(), "workspace"_a = nb::none(), "progress"_a = false,
+             "device"_a = nb::none(), "params"_a, nb::sig(kCdistSignature), kCdistDoc);
   module.def("explain", py_explain, "f"_a, "shape"_a.none() = nb::make_tuple(4096, 4096, 256), "dtype"_a = "float32",
              "target"_a = "auto", nb::sig(kExplainSignature), kExplainDoc);
 }

@@ -39,7 +39,7 @@ struct Context::State {
   std::int64_t stream_memory = 0;  // bytes of blocks of a call on arrays of the host (ops/streamed.h), 0: as are free
   std::int64_t stream_piece = std::int64_t{16} << 20;  // bytes of its pinned buffers
   std::int64_t stream_points = 1024;  // least points of z in a step of it
-  double stream_terms = 1e11;         // of its first step, pairs times numbers of a pair; all four: tests
+  double stream_terms = 2e10;         // of its first step, pairs times numbers of a pair; all four: tests
   cpu::MaximaTiles maxima_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};

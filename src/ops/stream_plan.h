@@ -34,8 +34,8 @@ inline std::int64_t rounded_block(std::int64_t count) {
 inline StreamPlan plan_stream(const StreamSizes& sizes, std::int64_t bytes) {
   // A block of x is as large as hides the copies of z behind its work, and no larger: its results are copied while the
   // next one is computed. Where z comes again for each, it is as large as fits. With 1024 points of z, the least of a
-  // step, it takes half a second at 10^12 terms a second.
-  constexpr std::int64_t kBlockRows = std::int64_t{1} << 18, kMostTerms = std::int64_t{1} << 29;  // a point of z
+  // step, it takes a second at 10^11 terms a second.
+  constexpr std::int64_t kBlockRows = std::int64_t{1} << 18, kMostTerms = std::int64_t{1} << 27;  // a point of z
   constexpr std::int64_t kMostTileBytes = std::int64_t{256} << 20;
   StreamPlan plan;
   const std::int64_t z_bytes = std::max<std::int64_t>(1, sizes.z_bytes);
