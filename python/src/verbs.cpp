@@ -445,11 +445,11 @@ std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype,
 
 void bind_verbs(nb::module_& module) {
   // The options that all verbs over pairs share; i_offset and j_offset count from 0.
-#define MERCER_MOST_OPTIONS                                                                           \
+#define MERCER_PAIR_OPTIONS                                                                           \
   "row"_a = nb::none(), "col"_a = nb::none(), "w"_a = nb::none(), "i_offset"_a = 0, "j_offset"_a = 0, \
   "workspace"_a = nb::none(), "progress"_a = false
-#define MERCER_OPTIONS MERCER_MOST_OPTIONS, "params"_a
-#define MERCER_OPTIONS_DEVICE MERCER_MOST_OPTIONS, "device"_a = nb::none(), "params"_a  // of verbs that stream
+#define MERCER_OPTIONS MERCER_PAIR_OPTIONS, "params"_a
+#define MERCER_OPTIONS_DEVICE MERCER_PAIR_OPTIONS, "device"_a = nb::none(), "params"_a  // of verbs that stream
   module.def("pairwise", py_pairwise, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
              MERCER_OPTIONS_DEVICE, nb::sig(kPairwiseSignature), kPairwiseDoc);
   module.def("kernel_matrix", py_kernel_matrix, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
@@ -477,7 +477,7 @@ void bind_verbs(nb::module_& module) {
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kGradientFieldSignature), kGradientFieldDoc);
 #undef MERCER_OPTIONS_DEVICE
 #undef MERCER_OPTIONS
-#undef MERCER_MOST_OPTIONS
+#undef MERCER_PAIR_OPTIONS
   module.def("cdist", py_cdist, "x1"_a, "x2"_a.none(), "p"_a = nb::none(), nb::kw_only(), "metric"_a = nb::none(),
              "w"_a = nb::none(), "out"_a = nb::none(), "workspace"_a = nb::none(), "progress"_a = false,
              "device"_a = nb::none(), "params"_a, nb::sig(kCdistSignature), kCdistDoc);
