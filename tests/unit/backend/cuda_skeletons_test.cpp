@@ -603,9 +603,11 @@ class Collection {
         add({name, cuda_source(name, codegen::cuda_few_columns_source(type), target_), 128, 2, 74256});
     }
     if (gpu_.capability == 90) add_plain("rank-field", codegen::cuda_rank_field_source({}));
-    for (Dtype type : {Dtype::float32, Dtype::float64})
-      if (all_ || type == Dtype::float32)
-        add_plain(fmt::format("pair-weights-{}", name_of(type)), codegen::cuda_pair_weights_source(type));
+    for (Dtype type : {Dtype::float32, Dtype::float64}) {
+      if (!all_ && type == Dtype::float64) continue;
+      add_plain(fmt::format("pair-weights-{}", name_of(type)), codegen::cuda_pair_weights_source(type));
+      add_plain(fmt::format("stream-merge-{}", name_of(type)), codegen::cuda_stream_merge_source(type));
+    }
     add_plain("cg-condition", codegen::cuda_cg_condition_source());
     if (gpu_.capability >= 90)
       for (const auto& [cluster, rows] : {std::pair(8, 15), std::pair(16, 15), std::pair(16, 20)})
