@@ -372,6 +372,7 @@ void StreamRun::download(std::int64_t& done) {
 }
 
 void StreamRun::run(std::int64_t& done) {
+  done_pairs_ = static_cast<double>(done) * static_cast<double>(sizes_.n);
   for (std::int64_t row = done; row < sizes_.m;) {
     const std::int64_t rows = rows_of(sizes_.m - row);
     x_buffer_ = 1 - x_buffer_;
