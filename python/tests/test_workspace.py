@@ -137,8 +137,10 @@ def test_descriptions_are_checked():
 
 
 def test_device_stays_a_parameter_of_formulas():
-    x = np.ones((4, 4), "f")
-    assert mc.workspace_size("pairwise", "device*sum(abs(x-z))", x, device=2.0) == 0
+    """Of verbs that have no option of that name."""
+    x, coef = np.ones((4, 4), "f"), np.ones(4, "f")
+    f = "device*sum(abs(x-z))"
+    assert mc.workspace_size("kernel_agop", f, x, None, coef, device=2.0) == 0
 
 
 def test_descriptions_say_what_arrays_on_cuda_say():

@@ -93,9 +93,12 @@ class StreamRun {
     sizes_.work = x.shape[1] + sizes_.result_bytes / 16 + 1;
   }
   ~StreamRun() {
-    // What is under way reads this memory. Nothing can be done here about a device that failed.
+    // What is under way reads this memory, and what was freed goes back to the device once the host has waited for it.
+    // Nothing can be done here about a device that failed.
     cuda_driver()->stream_synchronize(work_.get());
     cuda_driver()->stream_synchronize(staging_.stream());
+    memory_.reset();
+    cuda_driver()->stream_synchronize(work_.get());
   }
   StreamRun(const StreamRun&) = delete;
   StreamRun& operator=(const StreamRun&) = delete;
@@ -151,7 +154,8 @@ class StreamRun {
   Queue queue_;
   cuda::PairJob place_;
   cuda::Staging staging_;
-  cuda::Workspace workspace_;
+  std::optional<cuda::Workspace> memory_{std::in_place};
+  cuda::Workspace& workspace_ = *memory_;
   StreamSide x_, z_, w_;
   StreamTotals totals_;
   StreamSizes sizes_;
