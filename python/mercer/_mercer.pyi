@@ -365,9 +365,9 @@ def steps(f: Expr, along: Sequence[str], wrt: str | None) -> list[tuple[str, tup
     Differentiated in the direction number d of each target along[d] ("x", "z", "w", or "t" and "s" for the multiplier of
     a field), then, where wrt is given, by that target at the free feature.
 
-    A step: its name, the numbers of the steps that it reads, a value, a slot, and a word: the name of a parameter, or the
-    text of a reduction without directions, which is a formula; but for those whose terms are compared, as with their
-    maximum: the steps round these as they do the terms.
+    A step: its name, the numbers of the steps that it reads, a value (of a reduce: whether it is associative), a slot,
+    and a word: the name of a parameter, or the text of a reduction without directions, which is a formula; but for those
+    whose terms are compared, as with their maximum: the steps round these as they do the terms.
     """
 
 def zoo_rows() -> list[dict[str, Any]]:

@@ -75,7 +75,8 @@ bool decides(const Expr& reduction) {
   return found;
 }
 
-/// (name, arguments as numbers of earlier steps, value, slot, name of the parameter or text of a reduction)
+/// (name, arguments as numbers of earlier steps, value or whether a reduce is associative, slot, name of the parameter
+/// or text of a reduction)
 nb::list steps_of(const Expr& expr) {
   nb::list steps;
   ir::ExprMap<int> numbers;
@@ -93,7 +94,8 @@ nb::list steps_of(const Expr& expr) {
     has_text.push_back(!has_direction);
     const int slot = e->op == ir::Op::w ? e->slot - 1 : e->slot;
     const std::string word = ir::is_reduction(e->op) && !has_direction && !decides(e) ? e.to_text() : e->name;
-    steps.append(nb::make_tuple(name_of(*e), nb::tuple(arguments), e->value, slot, word));
+    const double value = e->op == ir::Op::reduce ? double(e->associative) : e->value;
+    steps.append(nb::make_tuple(name_of(*e), nb::tuple(arguments), value, slot, word));
   });
   return steps;
 }
@@ -196,9 +198,9 @@ void bind_derivatives(nb::module_& module) {
 Differentiated in the direction number d of each target along[d] ("x", "z", "w", or "t" and "s" for the multiplier of
 a field), then, where wrt is given, by that target at the free feature.
 
-A step: its name, the numbers of the steps that it reads, a value, a slot, and a word: the name of a parameter, or the
-text of a reduction without directions, which is a formula; but for those whose terms are compared, as with their
-maximum: the steps round these as they do the terms.)");
+A step: its name, the numbers of the steps that it reads, a value (of a reduce: whether it is associative), a slot,
+and a word: the name of a parameter, or the text of a reduction without directions, which is a formula; but for those
+whose terms are compared, as with their maximum: the steps round these as they do the terms.)");
 }
 
 }  // namespace mercer::python

@@ -10,6 +10,7 @@ values is ever alive.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -265,14 +266,31 @@ class _Block:
 
     def _loop(self, program: Steps, number: int, values: dict[int, Value]) -> Tensor:
         """A reduce: its combine for one feature after the other, then its finish."""
-        _, arguments, _, slots, _ = program.steps[number]
+        _, arguments, associative, slots, _ = program.steps[number]
         terms = [self._term(values[a]) for a in arguments[:slots]]
         combine, identity = arguments[slots : 2 * slots], arguments[2 * slots : 3 * slots]
         state = [values[a] for a in identity]
-        for k in range(self.features):
+        if associative and combine == arguments[3 * slots : 4 * slots]:
+            terms = self._halved(program, combine, values, terms)
+        for k in range(terms[0].shape[-1]):
             incoming = [term[..., k : k + 1] for term in terms]
             state = self._of_state(program, combine, values, state, incoming)
         return self._of_state(program, arguments[-1:], values, state, [])[0]
+
+    def _halved(self, program: Steps, merge, values, terms: list[Tensor]) -> list[Tensor]:
+        """Neighbours are merged, all pairs of them at a time, where that makes no large values."""
+        shape = torch.broadcast_shapes(*(term.shape for term in terms))
+        if math.prod(shape) > _BLOCK[self.device.type] or self.features < 4:
+            return terms
+        terms = [term.expand(shape) for term in terms]
+        while (count := terms[0].shape[-1]) > 1:
+            even = count // 2 * 2
+            left, right = ([term[..., s:even:2] for term in terms] for s in (0, 1))
+            merged = self._of_state(program, merge, values, left, right)
+            rest = [term[..., even:] for term in terms]
+            whole = [m.expand(left[0].shape) for m in merged]
+            terms = [torch.cat(parts, -1) for parts in zip(whole, rest, strict=True)]
+        return terms
 
     def _of_state(self, program, wanted, values, state, incoming) -> list[Tensor]:
         known: dict[int, Tensor] = {}
