@@ -17,6 +17,8 @@
 // mean_R of max and logsumexp is a reduction with a state of three (below), since R cannot be known before its pass
 // ends. Those machines have derivatives of their own, by recognition, so that second derivatives exist.
 //
+// Derivatives of prod that are differentiated again go by ir/product_rules.h.
+//
 // Products are made by ir/chain_products.h: a branch that is not taken reaches none.
 //
 // A user's reduce goes by ir/reduce_rules.h: as an expression of these, or with the derivatives of its states beside
@@ -31,6 +33,7 @@
 #include "ir/arrange.h"
 #include "ir/chain_products.h"
 #include "ir/passes.h"
+#include "ir/product_rules.h"
 #include "ir/ptx.h"
 #include "ir/reduce_rules.h"
 
@@ -92,21 +95,6 @@ Machine recognise(const Expr& e) {
 
 // ---- Reductions: weight_R and mean_R. -------------------------------------------------------------------------------
 
-Expr nonzero_product(const Expr& t) { return prod(where(equal(t, 0.0), 1.0, t)); }
-Expr zero_count(const Expr& t) { return sum(equal(t, 0.0)); }
-
-Expr prod_weight(const Expr& t) {
-  const Expr product = nonzero_product(t), zeros = zero_count(t);
-  return where(equal(t, 0.0), where(equal(zeros, 1.0), product, 0.0), where(equal(zeros, 0.0), product / t, 0.0));
-}
-
-Expr prod_mean(const Expr& t, const Expr& d) {
-  const Expr product = nonzero_product(t), zeros = zero_count(t);
-  const Expr regular = product * sum(where(equal(t, 0.0), 0.0, d / t));
-  const Expr at_the_zero = product * sum(where(equal(t, 0.0), d, 0.0));
-  return where(equal(zeros, 0.0), regular, where(equal(zeros, 1.0), at_the_zero, 0.0));
-}
-
 /// d/ties where t is the maximum, else 0. NaN where the maximum is: the count is then.
 Expr tie_share(const Expr& t, const Expr& maximum, const Expr& d) {
   return where(equal(t, maximum), d, 0.0) / tie_count(t);
@@ -152,6 +140,16 @@ std::vector<Expr> reductions_of(const Expr& e) {
     if (is_reduction(top->op)) found.push_back(top);
     else open.insert(open.end(), top->args.rbegin(), top->args.rend());
   }
+  return found;
+}
+
+/// Those that a term reads: values of the pair.
+std::vector<Expr> held_in(const Expr& term) {
+  std::vector<Expr> found = reductions_of(term);
+  if (std::any_of(found.begin(), found.end(), is_at_zero))
+    fail(ErrorKind::unsupported,
+         "differentiate: the derivative of a prod by a feature has no known derivative inside a reduction over the "
+         "features, but for a sum. Received it in {}.", term.to_text());
   return found;
 }
 
@@ -203,7 +201,11 @@ class Differentiator {
     const Expr& t = r->args[0];
     const Expr direct = along_variable_(t);
     Expr result = is_feature_ ? share(r, direct) : mean(r, direct);
-    for (const Expr& q : reductions_of(t)) {
+    for (const Expr& q : r->op == Op::sum ? reductions_of(t) : held_in(t)) {
+      if (is_at_zero(q)) {  // of each feature its own
+        result = plus(result, of_product(weighted_sum(q, shorten(Along(q)(t))), true));
+        continue;
+      }
       const auto factor = [&] { return shorten(mean(r, shorten(Along(q)(t)))); };
       result = plus(result, by(q, factor, [&] { return unread_by_all(t, q); }));
     }
@@ -211,6 +213,7 @@ class Differentiator {
   }
 
   Expr of_machine(const Expr& r) {
+    if (is_product(r)) return of_product(r);
     switch (recognise(r)) {
       case Machine::tie_count: return 0.0;  // locally constant
       case Machine::tie_mean: return of_tie_mean(r);
@@ -227,7 +230,7 @@ class Differentiator {
     Expr result = is_feature_ ? Expr(0.0) : along(along_variable_);
     std::vector<Expr> inner;
     for (const Expr& part : r->args)
-      for (const Expr& q : reductions_of(part))
+      for (const Expr& q : held_in(part))
         if (std::none_of(inner.begin(), inner.end(), [&](const Expr& known) { return same(known, q); }))
           inner.push_back(q);
     // Conditions of states decide within the reduction alone, so q counts as read by all branches there.
@@ -260,7 +263,7 @@ class Differentiator {
     if (!is_zero(direct)) {
       result = is_feature_ ? tie_share(t, max(t), direct) : tie_mean(t, direct);
     }
-    for (const Expr& q : reductions_of(d)) {
+    for (const Expr& q : held_in(d)) {
       const auto factor = [&] { return simplify(tie_mean(t, shorten(Along(q)(d)))); };
       result = plus(result, by(q, factor, [&] { return unread_by_all(d, q); }));
     }
@@ -280,9 +283,33 @@ class Differentiator {
     if (is_feature_) result = times(exp(t - logsumexp(t)), plus(dd, times(d - r, dt)));
     else if (!is_zero(dt) || !is_zero(dd)) result = mean_of(dt, dd);
     const Expr both = plus(t, d);
-    for (const Expr& q : reductions_of(both)) {
+    for (const Expr& q : held_in(both)) {
       const auto factor = [&] { return shorten(mean_of(shorten(Along(q)(t)), shorten(Along(q)(d)))); };
       result = plus(result, by(q, factor, [&] { return unread_by_all(both, q); }));
+    }
+    return result;
+  }
+
+  /// product(T) and at_zero(T) of ir/product_rules.h; or what of a weighted sum is not due to the weight.
+  Expr of_product(const Expr& r, bool holds_weight = false) {
+    const std::vector<Expr> terms = product_terms(r);
+    const std::size_t moving = holds_weight ? terms.size() / 2 : terms.size();
+    const auto along = [&](Along& partial) {
+      std::vector<Expr> d(terms.size(), 0.0);
+      for (std::size_t i = 0; i < moving; ++i) d[i] = shorten(partial(terms[i]));
+      return d;
+    };
+    const std::vector<Expr> direct = along(along_variable_);
+    Expr result = 0.0, all = 0.0;
+    if (!is_feature_) result = product_along(r, direct);
+    else if (!is_at_zero(r)) result = product_share(r, direct);
+    for (std::size_t i = 0; i < moving; ++i) all = plus(all, terms[i]);
+    for (const Expr& q : held_in(all)) {
+      const auto factor = [&] {
+        Along partial(q);
+        return shorten(product_along(r, along(partial)));
+      };
+      result = plus(result, by(q, factor, [&] { return unread_by_all(all, q); }));
     }
     return result;
   }
@@ -292,6 +319,9 @@ class Differentiator {
   Along along_variable_;
   ExprMap<Expr> seen_;
 };
+
+/// Further derivatives of prod need what first ones leave out.
+Expr prepared(const Expr& e) { return shorten(smooth_products(shorten(without_ptx(e)))); }
 
 bool is_variable(Op op) {
   return op == Op::x || op == Op::z || op == Op::w || op == Op::row || op == Op::col || op == Op::param;
@@ -309,13 +339,13 @@ Expr ir::differentiate_made(const Expr& expression, const Expr& variable) {
   require(!variable.empty() && is_variable(variable->op),
           "differentiate: the variable is x, z, w, row, col or a parameter. Received another expression.");
   Differentiator derivative(variable);
-  const Expr result = shorten(derivative.total(shorten(without_ptx(expression))));
+  const Expr result = shorten(written_products(derivative.total(prepared(expression))));
   return simplify(derivative.is_field() ? arrange_field(result) : result);
 }
 
 Expr ir::differentiate_along(const Expr& expression, const Expr& variable, const Expr& direction) {
   Differentiator derivative(variable, direction);
-  return simplify(shorten(derivative.total(shorten(without_ptx(expression)))));
+  return simplify(shorten(written_products(derivative.total(prepared(expression)))));
 }
 
 }  // namespace mercer
