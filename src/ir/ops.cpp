@@ -90,6 +90,12 @@ Partials tanh_partials(const Partials& a, const Expr&) {
 constexpr double kLn2 = std::numbers::ln2;
 constexpr double kTwoOverSqrtPi = 2.0 * std::numbers::inv_sqrtpi;
 
+// Further derivatives have powers of a as factors: 0 times infinity where a is infinite, as a sum that overflows is.
+Partials erf_partials(const Partials& a, const Expr&) {
+  const Expr infinite = equal(abs(a[0]), std::numeric_limits<double>::infinity());
+  return {guarded(infinite, kTwoOverSqrtPi * exp(-(a[0] * a[0])))};
+}
+
 #define F1(expression) [](auto a) { return decltype(a)(expression); }
 #define F2(expression) [](auto a, decltype(a) b) { return decltype(a)(expression); }
 #define F3(expression) [](auto a, decltype(a) b, decltype(a) c) { return decltype(a)(expression); }
@@ -119,7 +125,7 @@ std::vector<OpInfo> make_table() {
   row(Op::acos,    "acos",   F1(std::acos(a)),
       D(guarded(equal(abs(a[0]), 1.0), -rsqrt((1.0 - a[0]) * (1.0 + a[0]))))),
   row(Op::tanh,    "tanh",   F1(std::tanh(a)),       tanh_partials),
-  row(Op::erf,     "erf",    F1(std::erf(a)),        D(kTwoOverSqrtPi * exp(-(a[0] * a[0])))),
+  row(Op::erf,     "erf",    F1(std::erf(a)),        erf_partials),
   row(Op::floor,   "floor",  F1(std::floor(a)),      nullptr),
   row(Op::ceil,    "ceil",   F1(std::ceil(a)),       nullptr),
   row(Op::round,   "round",  F1(std::nearbyint(a)),  nullptr),

@@ -165,6 +165,19 @@ TEST(Differentiate, FiniteClassicalValuesAreKept) {
   EXPECT_EQ(diagonal(sum(pow(abs(d), 3.0))), 0);
 }
 
+/// All derivatives of functions with an asymptote are 0 where their argument is infinite, as a sum that overflows.
+TEST(Differentiate, AsymptotesHaveNoSlope) {
+  Pair pair = pair_for(3, 28);
+  for (const double far : {1.5e308, -1.5e308}) {
+    pair.x = {far, far, 1};
+    for (Expr field : {erf(sum(x)), tanh(sum(x)), sum(erf(1e10 * x)), sum(tanh(1e10 * x))})
+      for (int order = 1; order <= 4; ++order) {
+        field = differentiate(field, x);
+        EXPECT_EQ(pair.at(field, 0), 0) << "order " << order << ": " << field.to_text();
+      }
+  }
+}
+
 TEST(Differentiate, ProductsWithZeros) {
   Pair pair = pair_for(3, 22);
   const auto gradient = [&](std::vector<double> values) {
