@@ -1,6 +1,6 @@
 """Programs of kermac, mm-kermac, PyFastKron and xRFM under Mercer's drop-in modules, on one GPU.
 
-``python bench/bench_dropins.py [--only kermac,zoo,kron,host,xrfm] [--json FILE]``
+``python bench/bench_dropins.py [--only kermac,grad,zoo,kron,host,xrfm] [--json FILE]``
 
 The package itself runs beside where it can be imported (kermac 0.1.4 needs cuda-core 0.3, mm-kermac
 1.0.0 a newer one, so they take two runs); otherwise torch.cdist does, or a figure measured before
@@ -115,14 +115,20 @@ def kermac_rows(table: Table) -> None:
         ]
         name = f"run_kernel p_norm, p={p} on the device"
         table.add(name, calls[0], calls[1] if package else None, 1.3)
-    del a, b, out
-    for size, features, outputs in ((8192, 256, 16), (20000, 50, 1)):
+
+
+def gradient_rows(table: Table) -> None:
+    from mercer.compat import kermac as shim
+
+    package = original("kermac")
+    for size, features, outputs in ((8192, 256, 16), (8192, 256, 1), (20000, 50, 1)):
         weights = torch.randn(size, size, device="cuda")
         coef = torch.randn(outputs, size, device="cuda")
         b, d = torch.randn(2, features, size, device="cuda").unbind()
         for p, bar in ((1.0, 5.0), (2.0, 5.0), (1.3, 2.3)):
             name = f"cdist_grad {size}² x {features}, {outputs} outputs, p={p}"
-            add(name, bar, "cdist_grad", weights, b, coef, d, p=p)
+            calls = [partial(k.cdist_grad, weights, b, coef, d, p=p) for k in (shim, package) if k]
+            table.add(name, calls[0], calls[1] if package else None, bar)
 
 
 def zoo_rows(table: Table) -> None:
@@ -226,6 +232,7 @@ def xrfm_rows(table: Table) -> None:
 
 GROUPS = {
     "kermac": kermac_rows,
+    "grad": gradient_rows,
     "zoo": zoo_rows,
     "kron": kron_rows,
     "host": host_rows,
