@@ -82,7 +82,7 @@ OperatorCall::OperatorCall(const char* verb, nb::handle a) : verb_(verb) {
   if (KernelOperator* kernel = nullptr; nb::try_cast(a, kernel)) {
     kernel_ = kernel;
     take_kernel();
-  } else if (nb::hasattr(a, kMultiply)) {
+  } else if (nb::hasattr(a.type(), kMultiply)) {  // proxies of tracers have any attribute
     take_products(a);
   } else {
     stored_call_.emplace(verb, "a", a, false, nb::none());

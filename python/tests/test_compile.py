@@ -117,7 +117,7 @@ def test_architectures_that_are_too_old():
         ({"layouts": ["col"]}, "a layout must be"),
         ({"layouts": [("row", "row")]}, "triples of them, of x, z and out"),
         ({"dtypes": "float32"}, "dtypes must be a list"),
-        ({"dtypes": ["int32"]}, "dtypes must be float16"),
+        ({"dtypes": ["int16"]}, "dtypes must be float16"),
         ({"shapes": [(1, 2)]}, "shapes must be tuples"),
         ({"shapes": [(1, 2, -3)]}, "shapes must not be negative"),
         ({"verbs": ["knm"]}, "verbs must be some of pairwise"),

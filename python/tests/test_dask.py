@@ -284,7 +284,7 @@ REFUSED = {
     "v of another type": (
         lambda x: md.kernel_product("cityblock", x, None, np.ones(10, "int32")),
         mc.DtypeError,
-        "v must be",
+        "v must have the computing type",
     ),
     "no v": (lambda x: md.kernel_product("cityblock", x, None, None), TypeError, "v must be"),
     "coef in other chunks": (

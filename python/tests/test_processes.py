@@ -173,7 +173,7 @@ LONG = {
     "a part of eigh": ("mc.linalg.eigh(a, subset_by_index=(0, 30))", "matrix(4000)"),
     "one tile": ("mc.cdist(wide, None, 1.3)", None),
     "the gradient of one tile": (
-        "mc.kernel_gradient('sum(abs(x-z)^1.3)', wide, None, np.ones((6, 2)))",
+        "mc.kernel_gradient('sum(sin(x*z)^2+tanh(x-z)*abs(x+z)^2.7)', wide, None, np.ones((6, 2)))",
         None,
     ),
 }

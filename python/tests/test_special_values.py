@@ -111,3 +111,23 @@ def test_a_logarithm_times_a_number_in_an_exponential_is_a_power(rng, dtype, wri
         assert np.isnan(nothing[2, 3])
         assert np.isnan(nothing[1]).all()
         np.testing.assert_allclose(nothing[0, :3], 6, 1e-6)
+
+
+def test_subnormal_distances_where_others_flush_them():
+    """PyTorch flushes subnormal numbers of the threads that call and start others, if asked to, as
+    XLA does: distances stay what they are."""
+    torch = pytest.importorskip("torch")
+    x = np.full((300, 4), 2.0**-140, "f")
+    x[::2] = 0
+    expected = mc.cdist(x, None, 1)
+    assert expected[0, 1] == 4 * 2.0**-140
+    if not torch.set_flush_denormal(True):
+        pytest.skip("the processor has no such mode")
+    try:
+        with mc.options(threads=1):
+            np.testing.assert_array_equal(mc.cdist(x, None, 1), expected)
+        mc.set_num_threads(7)  # more workers start here
+        np.testing.assert_array_equal(mc.cdist(x, None, 1), expected)
+    finally:
+        mc.set_num_threads(0)
+        torch.set_flush_denormal(False)

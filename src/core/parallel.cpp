@@ -40,8 +40,29 @@ void pause_briefly() {
 #endif
 }
 
+/// Subnormal numbers are numbers while it lives. XLA flushes them to 0 on the threads that it calls from, PyTorch where
+/// its user asks for that, and a new thread inherits the mode of the one that starts it.
+class SubnormalNumbers {
+#if defined(__x86_64__)
+ public:
+  SubnormalNumbers() : before_(__builtin_ia32_stmxcsr()) {
+    if ((before_ & kFlushing) != 0) __builtin_ia32_ldmxcsr(before_ & ~kFlushing);
+  }
+  ~SubnormalNumbers() {
+    if ((before_ & kFlushing) != 0) __builtin_ia32_ldmxcsr(before_);
+  }
+  SubnormalNumbers(const SubnormalNumbers&) = delete;
+  SubnormalNumbers& operator=(const SubnormalNumbers&) = delete;
+
+ private:
+  static constexpr unsigned kFlushing = 0x8040;  // results (FTZ) and operands (DAZ)
+  const unsigned before_;
+#endif
+};
+
 struct InsideRun {
   bool before = std::exchange(inside_run, true);
+  [[maybe_unused]] const SubnormalNumbers numbers{};
   ~InsideRun() { inside_run = before; }
 };
 
@@ -221,6 +242,7 @@ struct Pool::Crew {
 
   void work() {
     inside_run = true;
+    [[maybe_unused]] const SubnormalNumbers numbers;
     std::unique_lock guard(lock);
     while (!stopping) {
       Job* job = job_to_help();

@@ -5,7 +5,10 @@
 #include <signal.h>
 
 #include <atomic>
+#include <bit>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <numeric>
 #include <set>
@@ -347,6 +350,23 @@ TEST(ThreadCount, openmp_and_limits_hold_where_nobody_asks) {
     return pool.threads() == 5;
   }));
 }
+
+#if defined(__x86_64__)
+TEST(Pool, subnormal_numbers_count_on_threads_that_flush_them) {
+  const unsigned before = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(before | 0x8040);
+  volatile double least = 0x1p-1022;
+  Pool pool(3);  // whose workers start with the mode of this thread
+  std::vector<double> halves(1000);
+  for (const int threads : {3, 1}) {
+    pool.set_threads(threads);
+    pool.run(1000, [&](std::int64_t task, int) { halves[static_cast<std::size_t>(task)] = least * 0.5; });
+    for (const double half : halves) ASSERT_EQ(std::signbit(half) ? 0 : std::bit_cast<std::uint64_t>(half), 1ull << 51);
+  }
+  EXPECT_EQ(__builtin_ia32_stmxcsr() & 0x8040, 0x8040u);
+  __builtin_ia32_ldmxcsr(before);
+}
+#endif
 
 TEST(ThreadCount, follows_the_affinity_mask) {
   EXPECT_TRUE(holds_in_child([] {
