@@ -176,6 +176,8 @@ class _Block:
                 continue
             if arguments and word and program.by_engine:
                 values[number] = self._engine(word)
+            elif arguments and word and self.separates:
+                values[number] = self._whole_reduction(word)
             elif name == "reduce":
                 values[number] = self._loop(program, number, values)
             elif arguments:
@@ -196,6 +198,12 @@ class _Block:
         )  # fmt: skip
         points = block.x.resolve_neg(), block.z.resolve_neg()
         return _mercer.unfollowed("pairwise", parsed(text), *points, **options(block)).unsqueeze(-1)
+
+    def _whole_reduction(self, text: str) -> Tensor:
+        """Where the engine does not compute: of differences, as products of the two sides would
+        leave rounding where points coincide, and a root of what is below 0."""
+        near = _Block(self.pairs.with_formula(text), self.rows, self.columns, separates=False)
+        return near.whole(near.evaluate(_steps(text, "", "", False)))
 
     def whole(self, value: Value) -> Tensor:
         if isinstance(value, Separable):
