@@ -125,6 +125,23 @@ def test_wrong_vectors_are_found_out(fake):
             distributed.eigh(a)
 
 
+@pytest.mark.parametrize("solve", [distributed.solve_cholesky, distributed.solve_lu])
+def test_wrong_solutions_are_found_out(fake, solve, monkeypatch):
+    with distributed.Grid(devices=range(2)) as grid:
+        a = distributed.kernel_matrix(grid, mc.gauss(bandwidth=1.0), points(40), block=8, ridge=0.5)
+        engine = grid.engine()
+        sound = engine.solve
+
+        def spoiled(verb, matrix, x):
+            info = sound(verb, matrix, x)
+            x.shards[0][:1] += 1e-6
+            return info
+
+        monkeypatch.setattr(engine, "solve", spoiled)
+        with pytest.raises(np.linalg.LinAlgError, match="solution fails its check"):
+            solve(a, points(40, 3, seed=1))
+
+
 def test_a_thousand_calls_keep_nothing(fake):
     with distributed.Grid(devices=[0, 1]) as grid:
         live = fake.live

@@ -16,7 +16,7 @@ from mercer.linalg.distributed._matrix import host, is_finite
 if TYPE_CHECKING:
     from mercer.linalg.distributed._matrix import Matrix
 
-__all__ = ["finite_lower", "looked_at", "lower_product"]
+__all__ = ["SolutionCheck", "finite_lower", "looked_at", "lower_product"]
 
 _COLUMNS, _PROBES, _SLACK = 256, 2, 100
 
@@ -82,6 +82,37 @@ def looked_at(a: Matrix, w: np.ndarray, v: Matrix) -> None:
             f"{residual:.1e} of the matrix and a defect of orthogonality of {defect:.1e}, where "
             f"{limit:.1e} is allowed."
         )
+
+
+class SolutionCheck:
+    """Whether a library solved a x = b, by products with random columns of b and x."""
+
+    def __init__(self, verb: str, a: Matrix, b: Matrix) -> None:
+        self._verb, self._a = verb, a
+        self._s = np.random.default_rng(0).standard_normal((b.shape[1], _PROBES))
+        self._right = product(b, self._s)
+
+    def of(self, x: Matrix) -> None:
+        """Raises LinAlgError unless the residual is that of a stable solver."""
+        a, found = self._a, product(x, self._s)
+        times = lower_product if self._verb == "solve_cholesky" else product
+        norm = a_norm(a) if self._verb == "solve_cholesky" else _row_norm(a)
+        residual = np.abs(times(a, found) - self._right).max(initial=0.0)
+        scale = norm * np.abs(found).max(initial=0.0) + np.abs(self._right).max(initial=0.0)
+        limit = _SLACK * max(a.shape[0], 10) * np.finfo(a.dtype).eps * scale
+        if not residual <= limit:
+            raise LinAlgError(
+                f"{self._verb}: the library's solution fails its check. Received a residual of "
+                f"{residual:.1e}, where {limit:.1e} is allowed."
+            )
+
+
+def _row_norm(a: Matrix) -> float:
+    """The largest sum of magnitudes of a row."""
+    sums = np.zeros((a.shape[0], 1))
+    for rows, cols, part in _strips(a):
+        sums[rows] += _times(abs(part), np.ones((len(cols), 1)))
+    return float(a.grid.board.total(sums).max(initial=0.0))
 
 
 def a_norm(a: Matrix) -> float:

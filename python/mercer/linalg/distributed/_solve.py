@@ -99,8 +99,12 @@ def _solve(verb: str, a: Matrix, b: Any, overwrite_a: bool, overwrite_b: bool) -
     everywhere = not isinstance(b, Matrix)
     x = _dealt(a, b) if everywhere else b if overwrite_b else b.copy()
     if min(x.shape) > 0:
-        info = _factor_and_solve(verb, a if overwrite_a else a.copy(), x)
+        checked = _probe.SolutionCheck(verb, a, x) if a.grid.devices is not None else None
+        work = a if overwrite_a and checked is None else a.copy()
+        info = _factor_and_solve(verb, work, x)
         _raise_for(verb, max(board.exchange(info), key=lambda i: (i != 0, -i)))
+        if checked is not None:
+            checked.of(x)
     if not everywhere:
         return x
     whole = x.everywhere()
