@@ -471,3 +471,14 @@ def test_powers_that_leave_the_range_on_cuda(on_cuda, rng, p, shape):
     for columns in (1, 9):
         product = mc.kernel_product(formula, x, z, on_cuda[0](chosen[:, :columns]))
         assert_relative(on_cuda[1](product), expected[:, :columns], bound)
+
+
+def test_equal_points_beside_sums_of_one_side_on_cuda(on_cuda, rng):
+    """A norm that vanishes, in a formula that reads a sum of z within another sum."""
+    f = "max(abs(x-z)^1.5*x)*(sqrt(sum((x-z)^2)) - sum(max(z*sum(z), (x-z)^2)))"
+    x, z, coef = rng.normal(size=(3, 2)), rng.normal(size=(3, 2)), np.ones((1, 3))
+    z[0] = x[0]
+    to_device, to_host = on_cuda
+    found = to_host(mc.kernel_gradient(f, *map(to_device, (x, z, coef))))
+    expected = mc.kernel_gradient(f, *(to_host(to_device(a)) for a in (x, z, coef)))
+    np.testing.assert_allclose(found, expected, 2e-5, 1e-5)
