@@ -290,7 +290,7 @@ void expect_refused(const std::string& words, const Change& change) {
 }
 
 TEST(CKron, UnknownEnumerators) {
-  expect_refused(": the dtype of x must be a mercer_dtype. Received 8.", [](Call& c) { c.x.c.dtype = 8; });
+  expect_refused(": the dtype of x must be a mercer_dtype. Received 9.", [](Call& c) { c.x.c.dtype = 9; });
   expect_refused(": the dtype of factors[1] must be a mercer_dtype. Received -1.",
                  [](Call& c) { c.factors[1].dtype = -1; });
   expect_refused(": the dtype of out must be a mercer_dtype. Received 99.", [](Call& c) { c.out.c.dtype = 99; });
