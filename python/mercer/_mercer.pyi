@@ -528,9 +528,9 @@ def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | 
     Further arguments of SciPy's: V of "seuclidean", the variance [K] of each feature, by default (ddof = 1) that of all
     points; VI of "mahalanobis", [K, K], positive semi-definite, of which the symmetric part counts, by default the inverse
     of the points' covariance. "haversine" takes latitude and longitude in radians.
-    In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. On
-    CPUs it holds for all distances that are normal numbers, in float64 too; on CUDA sums of powers must be normal
-    numbers of the points' type: beyond them distances are 0 or inf.
+    In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. It
+    holds for all distances that are normal numbers, in float64 too, also where sums of powers are not. Gradients hold
+    there on CPUs; on CUDA those for p other than 2 need powers that are normal numbers of the points' type.
     """
 
 def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), dtype: str = "float32", target: str = "auto") -> str:
