@@ -188,6 +188,25 @@ def test_kernel_tools_takes_all_gpus(fake, monkeypatch):
     linalg._grid.cache_clear()
 
 
+def test_kernel_tools_takes_one_device_where_several_fail(fake, monkeypatch):
+    from mercer.compat.kernel_tools import linalg
+
+    monkeypatch.setattr(linalg, "_gpu_count", lambda: 2)
+
+    monkeypatch.setattr(distributed, "eigh", failing)
+    a = torch.from_numpy(points(300, 300))
+    a = a + a.mT
+    with pytest.warns(UserWarning, match="one device computes. the library"):
+        w, v = linalg.cusolver_mg_eigh(a)
+    torch.testing.assert_close(a @ v, v * w)
+    linalg._grid(2).close()
+    linalg._grid.cache_clear()
+
+
+def failing(*_):
+    raise mc.DeviceError("the library fails")
+
+
 def library(needed):
     """The device of a test of the library itself."""
     if torch.cuda.device_count() < needed:

@@ -63,19 +63,19 @@ def cusolver_mg_eigh(
     """(w, v) of a symmetric matrix on the CPU; the results are there too.
 
     Where there are several CUDA devices, and cuSOLVERMp is installed, at most max_num_devices of
-    them share a matrix of 128 rows a device or more, by mercer.linalg.distributed; otherwise one
-    computes, or the CPU where there is none. overwrite_a: the eigenvectors go to the rows of a. The
-    rest: cusolver_eigh.
+    them share a matrix of 128 rows a device or more, by mercer.linalg.distributed; otherwise, and
+    with a warning where they fail, one computes, or the CPU where there is none. overwrite_a: the
+    eigenvectors go to the rows of a. The rest: cusolver_eigh.
     """
     if a.device.type != "cpu":
         raise ValueError(f"a must be on the CPU. Received {a.device}")
     _check(a, 2, "a")
     grid = _grid(min(max_num_devices, _gpu_count(), a.shape[0] // _SHARE))
-    if grid is None:
+    found = None if grid is None else _eigh_shared(grid, a, verbose)
+    if found is None:
         there = a.to(_device(), copy=True)
-        w, v = _eigh("mgSyevd", there, True, True, False, None, verbose)
-    else:
-        w, v = _eigh_shared(grid, a, verbose)
+        found = _eigh("mgSyevd", there, True, True, False, None, verbose)
+    w, v = found
     rows = v.mT.to("cpu")
     return w.to("cpu"), (a.copy_(rows) if overwrite_a else rows).mT
 
@@ -169,15 +169,18 @@ def _grid(count: int) -> Any:
         return None
 
 
-def _eigh_shared(grid: Any, a: torch.Tensor, verbose: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def _eigh_shared(
+    grid: Any, a: torch.Tensor, verbose: bool
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """None where the devices fail, or their result its check: one device then says what it is."""
     if verbose:
         print(f"(mercer.compat.kernel_tools) eigh: on {grid}")
-    shared = distributed.scatter(grid, a.detach(), block=_SHARE)
     try:
-        w, v = distributed.eigh(shared)
-    except mc.LinAlgError as error:
-        raise ValueError(f"info of mgSyevd is not equal to 0: {error}") from error
-    return w, v.gather()
+        w, v = distributed.eigh(distributed.scatter(grid, a.detach(), block=_SHARE))
+        return w, v.gather()
+    except (mc.LinAlgError, mc.DeviceError) as error:
+        warnings.warn(f"cusolver_mg_eigh: one device computes. {error}", stacklevel=3)
+        return None
 
 
 def _eigh(
