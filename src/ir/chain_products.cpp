@@ -47,10 +47,7 @@ class Known {
 
   Expr operator()(const Expr& e) {
     if (same(e, condition_)) return truth_;
-    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
-    const Expr result = of_arguments(e);
-    seen_.emplace(e, result);
-    return result;
+    return remembered(seen_, e, [&] { return of_arguments(e); });
   }
 
  private:
@@ -78,10 +75,7 @@ class Unread {
   Expr operator()(const Expr& e) {
     if (same(e, q_)) return 0.0;
     if (is_leaf(e->op) || is_reduction(e->op) || info(e->op).derivative == nullptr) return 1.0;
-    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
-    const Expr result = of_arguments(e);
-    seen_.emplace(e, result);
-    return result;
+    return remembered(seen_, e, [&] { return of_arguments(e); });
   }
 
  private:
@@ -100,10 +94,7 @@ class Unread {
 class Choices {
  public:
   bool may_be_zero(const Expr& e) {
-    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
-    const bool result = decide(e);
-    seen_.emplace(e, result);
-    return result;
+    return remembered(seen_, e, [&] { return decide(e); });
   }
 
   /// A comparison or a where among the factors and summands of `e` by which it may be 0; or none.

@@ -24,7 +24,7 @@ Expr plus(const Expr& a, const Expr& b);
 Expr times(const Expr& partial, const Expr& d);
 /// 1 where no branch that `e` takes reads the reduction q, else 0: a constant where that is known.
 Expr unread(const Expr& e, const Expr& q);
-/// Of the terms t of a reduction: of all features.
+/// 1 where the terms t of a reduction read q at no feature, else 0.
 Expr unread_by_all(const Expr& t, const Expr& q);
 /// factor * dq, where dq is the derivative of a reduction that is not read where `unread` is 1.
 Expr times_total(const Expr& factor, const Expr& dq, const Expr& unread);

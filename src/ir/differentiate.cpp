@@ -128,22 +128,7 @@ Expr mean(const Expr& r, const Expr& d) {
 
 // ---- The derivative. ------------------------------------------------------------------------------------------------
 
-/// The reductions that `e` reads, outermost ones only.
-std::vector<Expr> reductions_of(const Expr& e) {
-  std::vector<Expr> found;
-  ExprMap<bool> seen;
-  std::vector<Expr> open{e};
-  while (!open.empty()) {
-    const Expr top = open.back();
-    open.pop_back();
-    if (!seen.emplace(top, true).second) continue;
-    if (is_reduction(top->op)) found.push_back(top);
-    else open.insert(open.end(), top->args.rbegin(), top->args.rend());
-  }
-  return found;
-}
-
-/// Those that a term reads: values of the pair.
+/// The reductions that a term reads: values of the pair.
 std::vector<Expr> held_in(const Expr& term) {
   std::vector<Expr> found = reductions_of(term);
   if (std::any_of(found.begin(), found.end(), is_at_zero))

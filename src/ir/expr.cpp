@@ -170,6 +170,20 @@ Expr rewrite(const Expr& root, const std::function<Expr(const Expr&)>& rule) {
   return Rewriter{rule, {}, {}, {}}(root);
 }
 
+std::vector<Expr> reductions_of(const Expr& e) {
+  std::vector<Expr> found;
+  ExprMap<bool> seen;
+  std::vector<Expr> open{e};
+  while (!open.empty()) {
+    const Expr top = open.back();
+    open.pop_back();
+    if (!seen.emplace(top, true).second) continue;
+    if (is_reduction(top->op)) found.push_back(top);
+    else open.insert(open.end(), top->args.rbegin(), top->args.rend());
+  }
+  return found;
+}
+
 void for_each(const Expr& root, const std::function<void(const Expr&)>& visit) { Visitor{visit, {}, {}}(root); }
 
 Expr substitute(const Expr& root, const ExprMap<Expr>& replacements) {

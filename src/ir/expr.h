@@ -96,6 +96,16 @@ Expr rewrite(const Expr& root, const std::function<Expr(const Expr&)>& rule);
 
 /// Visits every distinct node once, arguments before users.
 void for_each(const Expr& root, const std::function<void(const Expr&)>& visit);
+/// The reductions that an expression reads, outermost ones only, from left to right.
+std::vector<Expr> reductions_of(const Expr& e);
+/// make() the first time that `e` is asked for, then what it was.
+template <class Value, class Make>
+Value remembered(ExprMap<Value>& seen, const Expr& e, const Make& make) {
+  if (auto it = seen.find(e); it != seen.end()) return it->second;
+  const Value result = make();
+  seen.emplace(e, result);
+  return result;
+}
 
 /// Replaces leaves (or any nodes) by others.
 Expr substitute(const Expr& root, const ExprMap<Expr>& replacements);

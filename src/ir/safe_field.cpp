@@ -230,17 +230,9 @@ class FieldScaler {
 
   static std::vector<SumOfPowers> sums_in(const Expr& e) {
     std::vector<SumOfPowers> sums;
-    ExprMap<bool> seen;
-    std::vector<Expr> open{e};
-    while (!open.empty()) {
-      const Expr top = open.back();
-      open.pop_back();
-      if (!seen.emplace(top, true).second) continue;
-      if (top->op == Op::sum) {
-        if (const SumOfPowers found = sum_of_powers(top)) sums.push_back(found);
-      } else if (!is_reduction(top->op)) {
-        open.insert(open.end(), top->args.begin(), top->args.end());
-      }
+    for (const Expr& r : reductions_of(e)) {
+      if (r->op != Op::sum) continue;
+      if (const SumOfPowers found = sum_of_powers(r)) sums.push_back(found);
     }
     return sums;
   }

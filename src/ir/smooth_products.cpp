@@ -18,10 +18,7 @@ class Factor {
   Expr operator()(const Expr& e) {
     if (same(e, q_)) return 1.0;
     if (is_leaf(e->op)) return 0.0;
-    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
-    const Expr result = of_arguments(e);
-    seen_.emplace(e, result);
-    return result;
+    return remembered(seen_, e, [&] { return of_arguments(e); });
   }
 
  private:
@@ -57,10 +54,7 @@ class Multiple {
   bool operator()(const Expr& e) {
     if (same(e, q_)) return true;
     if (is_leaf(e->op)) return false;
-    if (auto it = seen_.find(e); it != seen_.end()) return it->second;
-    const bool result = of_arguments(e);
-    seen_.emplace(e, result);
-    return result;
+    return remembered(seen_, e, [&] { return of_arguments(e); });
   }
 
  private:

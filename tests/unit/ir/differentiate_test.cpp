@@ -6,7 +6,7 @@
 
 #include "ir/passes.h"
 #include "mercer/error.h"
-#include "pair_fixture.h"
+#include "differentiation_checks.h"
 
 namespace mercer::ir {
 namespace {
@@ -37,34 +37,6 @@ std::vector<Expr> formulas() {
       row_value() * col_value() * sum(x * z) + row_value() / col_value(), sum(fma(x, z, w)),
       sum(log1p(square(d)) * erf(x)),
       sum(max(x, z) * min(x, p)), sum(atan2(x, z)) * sum(sin(x * z))};
-}
-
-Pair pair_for(int features, unsigned seed) {
-  Pair pair = smooth_pair(features, seed);
-  pair.params = {{"p", 1.7}, {"b", 1.3}};
-  return pair;
-}
-
-void check_field(const Expr& f, const Expr& v, Pair pair) {
-  auto& values = v->op == Op::x ? pair.x : v->op == Op::z ? pair.z : pair.w;
-  const Expr field = differentiate(f, v);
-  ASSERT_NO_THROW(verify(field, Form::field)) << field.to_text();
-  for (std::size_t k = 0; k < values.size(); ++k) {
-    const auto at = static_cast<std::int64_t>(k);
-    const long double expected = slope([&] { return pair.wide_at(f, at); }, values[k]);
-    // Richardson's error: h^4 f^(5) / 480 with h = 2^-11 and |f^(5)| up to 1e7 at these points.
-    EXPECT_NEAR(pair.at(field, at), static_cast<double>(expected), 1e-8 * (1 + std::abs(expected)))
-        << "d/d" << v.to_text() << " " << f.to_text() << "\n = " << field.to_text();
-  }
-}
-
-void check_value(const Expr& f, const Expr& v, double Pair::* member, Pair pair) {
-  double& value = v->op == Op::param ? pair.params.at(v->name) : pair.*member;
-  const Expr derivative = differentiate(f, v);
-  ASSERT_NO_THROW(verify(derivative)) << derivative.to_text();
-  const long double expected = slope([&] { return pair.wide_at(f); }, value);
-  EXPECT_NEAR(pair.at(derivative), static_cast<double>(expected), 1e-8 * (1 + std::abs(expected)))
-      << "d/d" << v.to_text() << " " << f.to_text() << "\n = " << derivative.to_text();
 }
 
 TEST(Differentiate, ByFeaturesAndWeights) {
