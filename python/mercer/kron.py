@@ -65,7 +65,7 @@ def intermediates(
         "kron.intermediates: there must be 1 to 64 factors, each with its flag. "
         f"Received {len(sides)} and {len(flags)}",
     )
-    # Of kron_matmul everything is transposed.
+    # kron_matmul multiplies from the left: its factors are taken transposed.
     for i, (factor, flag) in enumerate(zip(sides, flags, strict=True)):
         matrix = factor[:, None] if factor.ndim == 1 else factor
         is_row = factor.ndim > 1 and left

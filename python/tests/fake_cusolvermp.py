@@ -181,7 +181,7 @@ class Fake:
         factors, _, _ = scipy.linalg.lapack.get_lapack_funcs("getrf", [whole])(whole)
         self.matrices = whole
         self.whole(a, where, factors)
-        # Of zero pivots nothing is said: the caller has to look.
+        # The library says nothing of zero pivots: the caller has to look.
         return 0
 
     def Getrs(self, plain, n, k, a, ia, ja, where, pivots, b, ib, jb, to, kind):

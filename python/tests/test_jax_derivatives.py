@@ -255,7 +255,7 @@ def test_narrow_points(rng):
     gradient = jax.grad(lambda x: mc.cdist(x, x[:2]).sum())(x)
     assert gradient.dtype == jnp.float16
     expected = jax.grad(lambda x: mc.cdist(x, x[:2]).sum())(x.astype("float64"))
-    # Of one rounding of the result, and sums of float16 where JAX adds up the two uses of x.
+    # The result is rounded to float16, and JAX adds up the two uses of x in float16.
     np.testing.assert_allclose(gradient, expected, rtol=4e-3, atol=4e-3)
 
 

@@ -24,7 +24,7 @@ std::string identity_function(const plan::GpuPairPlan& plan);
 std::string update_function(const plan::GpuPairPlan& plan, const char* name, const ir::Program& program);
 /// The table of a fixed power, in shared memory, and its two halves (ir/fit_power.h).
 std::string power_functions(double p, int mantissa_bits);
-/// The same for a parameter, whose table is made where it is read.
+/// A parameter's power: its table is made by the block that reads it.
 std::string power_functions_of_param(int mantissa_bits);
 std::string epilogue_function(const std::string& body);
 std::string epilogue_function(const plan::GpuPairPlan& plan);

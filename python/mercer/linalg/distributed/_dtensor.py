@@ -108,7 +108,7 @@ def _blocks(
             f"{verb}: a DTensor must be sharded by rows, by columns, or by both over a mesh of two "
             f"axes; redistribute it first. Received {tuple(placements)} on a mesh {ranks.shape}"
         )
-    # Of replicas the first is read.
+    # The first of several replicas is read.
     for axis in range(ranks.ndim - 1, -1, -1):
         if axes[axis] is None:
             ranks = ranks.take(0, axis)
