@@ -473,6 +473,20 @@ def test_powers_that_leave_the_range_on_cuda(on_cuda, rng, p, shape):
         assert_relative(on_cuda[1](product), expected[:, :columns], bound)
 
 
+@pytest.mark.parametrize(
+    "others", ["max(abs(x+z)/h) + sum(abs(x+z)/h)", "min((x+z)/h)*prod(abs(x+z)/h)"]
+)
+def test_norms_out_of_range_beside_other_reductions_on_cuda(on_cuda, rng, others):
+    """Each reduction keeps a state of its own where the features of a pair are shared out."""
+    to_device, to_host = on_cuda
+    h = 1e-170 if to_host(to_device(0)).dtype == np.float64 else 1e-25
+    f = f"sqrt(sum((x-z)^2))/h + {others}"
+    x, z = rng.normal(size=(5, 33)) * h, rng.normal(size=(3, 33)) * h
+    found = to_host(mc.pairwise(f, to_device(x), to_device(z), h=h))
+    expected = mc.pairwise(f, *(to_host(to_device(a)) for a in (x, z)), h=h)
+    np.testing.assert_allclose(found, expected, 2e-5, 1e-5)
+
+
 def test_equal_points_beside_sums_of_one_side_on_cuda(on_cuda, rng):
     """A norm that vanishes, in a formula that reads a sum of z within another sum."""
     f = "max(abs(x-z)^1.5*x)*(sqrt(sum((x-z)^2)) - sum(max(z*sum(z), (x-z)^2)))"

@@ -128,8 +128,7 @@ class GuardMaker {
     if (!take_sums()) return {};
     const ir::Split rest = ir::split(guarded_.outputs, options_);
     const SameLeaves moved(split_, rest);
-    // NOTE: with sums of one side read beside a norm, pairs of equal points got NaN; such formulas have no guard.
-    if (!moved || !rest.stages.empty()) return {};
+    if (!moved) return {};
     guard_.vanishes = vanishes(split_, terms_);
     add_programs(rest, moved);
     return guard_;
@@ -177,10 +176,11 @@ class GuardMaker {
     }
     SameLeaves shifted = moved;
     for (int s = 0; s < rest.states; ++s) shifted.add(leaf(Op::accumulator, s), leaf(Op::accumulator, norms + s));
-    ir::ExprMap<Expr> others;
-    for (int s = 0; s < rest.states; ++s) others[leaf(Op::incoming, s)] = leaf(Op::incoming, norms + s);
     bool merges = true;
     for (const ir::Reduction& r : rest.reductions) {
+      ir::ExprMap<Expr> others;
+      for (int s = 0; s < static_cast<int>(r.merge.size()); ++s)
+        others[leaf(Op::incoming, s)] = leaf(Op::incoming, norms + r.first_slot + s);
       for (const Expr& e : r.update) update.push_back(shifted(e));
       for (const Expr& e : r.merge) merge.push_back(ir::substitute(shifted(e), others));
       merges = merges && !r.merge.empty();

@@ -102,6 +102,46 @@ TEST(CudaRange, StoredDistances) {
   });
 }
 
+/// Each reduction beside the norm has states of its own, which lanes merge where they share the features of a pair.
+void expect_other_reductions(Dtype type, double h, double bound, TestContext& context) {
+  constexpr std::int64_t m = 5, n = 3, features = 33;
+  Array x(type, {m, features}), z(type, {n, features}), out(type, {m, n});
+  std::mt19937 random(7);
+  std::normal_distribution<double> normal;
+  for (std::int64_t k = 0; k < features; ++k) {
+    for (std::int64_t i = 0; i < m; ++i) x.set({i, k}, h * normal(random));
+    for (std::int64_t j = 0; j < n; ++j) z.set({j, k}, j == 0 ? x(0, k) : h * normal(random));
+  }
+  const Tensor other = z;
+  Arguments arguments;
+  arguments.params["h"] = h;
+  pairwise("sqrt(sum((x-z)^2))/h + max(abs(x+z)/h) + sum(abs(x+z)/h) + sum(z/h*sum(z/h)*x/h)", x, &other, out,
+           arguments, context);
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t j = 0; j < n; ++j) {
+      double squares = 0, most = 0, sum = 0, products = 0, own = 0, sizes = 0;
+      for (std::int64_t k = 0; k < features; ++k) {
+        const double a = x(i, k) / h, b = z(j, k) / h;
+        squares += (a - b) * (a - b);
+        most = std::max(most, std::abs(a + b));
+        sum += std::abs(a + b);
+        products += a * b;
+        sizes += std::abs(a * b);
+        own += b;
+      }
+      const double wanted = std::sqrt(squares) + most + sum + own * products;
+      EXPECT_NEAR(out(i, j), wanted, bound * (std::sqrt(squares) + most + sum + features * sizes)) << i << "," << j;
+    }
+}
+
+TEST(CudaRange, NormsBesideOtherReductions) {
+  on_cuda([](TestContext& context) {
+    // 33 terms and h as the type has it, 2^-24 and 2^-53 each.
+    expect_other_reductions(Dtype::float32, 1e-25, 2e-6, context);
+    expect_other_reductions(Dtype::float64, 1e-170, 4e-15, context);
+  });
+}
+
 TEST(CudaRange, StoredOnTensorCores) {
   on_tensor_cores([](TestContext& context) {
     for (Dtype type : {Dtype::float32, Dtype::float64}) expect_pairwise({2}, 90, 133, 70, type, context);
