@@ -28,7 +28,7 @@ struct Reduction {
   int first_slot = 0;
   std::vector<Expr> identity;  // free of x, z, w
   std::vector<Expr> update;    // the new states
-  std::vector<Expr> merge;     // over accumulator leaves, and incoming ones from 0 on; empty: the order of k must be kept
+  std::vector<Expr> merge;     // over accumulators, and incoming leaves from 0 on; empty: k in order
   Expr finish;                 // over accumulator leaves
 };
 
