@@ -604,13 +604,16 @@ def test_operators_check_their_columns_and_pass_errors_on():
     assert type(mc.linalg.KernelOperator("gauss", alone)) is mc.linalg.KernelOperator
 
 
-class Wrong:
-    """An operator whose products are of another shape or dtype."""
+class Multiplied:
+    """An operator whose products a function makes."""
 
     shape, dtype, ridge = (4, 4), np.dtype("float64"), 0.0
 
     def __init__(self, product):
-        self._mercer_multiply = product
+        self.product = product
+
+    def _mercer_multiply(self, columns):
+        return self.product(columns)
 
 
 @pytest.mark.parametrize("product", [lambda v: v[:-1], lambda v: v.astype("f")])
@@ -618,8 +621,10 @@ def test_products_are_checked(product):
     with pytest.raises(
         ValueError, match=r"cg: a product with a must be float64 ?\[4, 1\] on the CPU"
     ):
-        mc.linalg.cg(Wrong(product), np.ones(4))
-    np.testing.assert_allclose(mc.linalg.cg(Wrong(lambda v: 2 * v), np.ones(4)), np.full(4, 0.5))
+        mc.linalg.cg(Multiplied(product), np.ones(4))
+    np.testing.assert_allclose(
+        mc.linalg.cg(Multiplied(lambda v: 2 * v), np.ones(4)), np.full(4, 0.5)
+    )
 
 
 def _slow(block):
