@@ -1,34 +1,53 @@
-// The interpreter's lock, given up and taken by threads that may outlive the interpreter: a daemon thread that asks for
-// the lock while Python ends is ended there by CPython, which unwinds its stack through C++ that must not be unwound.
-// Such a thread sleeps until the process is gone instead.
+// The interpreter's lock, given up and taken by threads that may outlive the interpreter. A daemon thread that asks for
+// the lock while Python ends is ended there by CPython, which unwinds its stack through C++ that must not be unwound; one
+// that asks when Python has ended reads freed memory. Such threads sleep until the process is gone instead.
 #pragma once
 
 #include <Python.h>
 #include <cxxabi.h>
 #include <unistd.h>
 
+#include <utility>
+
 namespace mercer::python {
+
+/// Whether this thread gave the lock up while Python ended: it is the one that ends it, by a destructor that computes.
+inline thread_local bool ends_python = false;
+
+[[noreturn]] inline void sleep_until_the_end() {
+  for (;;) ::pause();
+}
+
+/// What `work` returns, which may give the lock up and take it again.
+template <class Work>
+auto end_asleep(const Work& work) {
+  try {
+    return work();
+  } catch (const abi::__forced_unwind&) {
+    sleep_until_the_end();
+  }
+}
 
 template <class Take>
 auto take_lock_or_sleep(const Take& take) {
-  try {
-    return take();
-  } catch (const abi::__forced_unwind&) {
-    for (;;) ::pause();
-  }
+  const bool may_end_python = ends_python || ::gettid() == ::getpid();
+  if (!Py_IsInitialized() && !may_end_python) sleep_until_the_end();
+  return end_asleep(take);
 }
 
 /// While it lives, the thread does not hold the lock.
 class Unlocked {
  public:
-  Unlocked() : state_(PyEval_SaveThread()) {}
+  Unlocked() : ended_python_(std::exchange(ends_python, !Py_IsInitialized())), state_(PyEval_SaveThread()) {}
   ~Unlocked() {
     take_lock_or_sleep([this] { PyEval_RestoreThread(state_); });
+    ends_python = ended_python_;
   }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 
  private:
+  bool ended_python_;
   PyThreadState* state_;
 };
 

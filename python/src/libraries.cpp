@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "core/aligned.h"
+#include "gil.h"
 #include "mercer/error.h"
 
 namespace mercer::python {
@@ -287,9 +288,11 @@ void poison(const nb::object& array, Dtype dtype) {
 
 nb::object make_array(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
                       Place place, const Tensor* view) {
-  nb::object array = uninitialised(library, like, dtype, shape, place, view);
-  if (poisons_memory()) poison(array, dtype);
-  return array;
+  return end_asleep([&] {
+    nb::object array = uninitialised(library, like, dtype, shape, place, view);
+    if (poisons_memory()) poison(array, dtype);
+    return array;
+  });
 }
 
 DLDevice to_dlpack(Device device) {

@@ -8,6 +8,7 @@
 #include "core/file_cache.h"
 #include "core/lapack.h"
 #include "core/nvrtc.h"
+#include "gil.h"
 #include "jit/cuda_compile.h"
 #include "jit/quick_compile.h"
 #include "mercer/device.h"
@@ -36,7 +37,9 @@ void set_error(const char* class_in_errors, const char* message) {
   PyErr_SetString(type.ptr(), message);
 }
 
+/// A null pointer is CPython's unwinding of a thread that it ends, in work that nothing else guards.
 void translate(const std::exception_ptr& thrown, void*) {
+  if (!thrown) sleep_until_the_end();
   try {
     std::rethrow_exception(thrown);
   } catch (const DtypeError& error) {

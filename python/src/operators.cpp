@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "gil.h"
 #include "ir/passes.h"
 #include "ir/split.h"
 #include "ops/call.h"
@@ -31,7 +32,7 @@ void copy_columns(const Tensor& columns, char* rows, bool into_rows) {
 
 /// out = a v by the object's method, called with the GIL.
 void multiply_by_method(const char* verb, nb::handle a, const Tensor& v, const Tensor& out) {
-  const nb::gil_scoped_acquire lock;
+  const Locked locked;
   const nb::object numpy = nb::module_::import_("numpy"), dtype = numpy.attr("dtype")(name_of(v.dtype));
   const nb::object given = numpy.attr("empty")(nb::make_tuple(v.shape[1], v.shape[0]), nb::arg("dtype") = dtype);
   copy_columns(v, static_cast<char*>(Array(given, {verb, "v"}, Access::fresh).tensor().data), true);
