@@ -142,6 +142,32 @@ def kronecker() -> None:
     save(figure, "kronecker")
 
 
+def one_fit() -> None:
+    """Who multiplies which block of a kernel matrix, in four ways of one fit."""
+    figure, axes = plt.subplots(1, 4, figsize=(9.2, 2.7))
+    ways = {
+        "one process": (1, 1, lambda i, j: (0, "all threads")),
+        "two ranks": (2, 1, lambda i, j: (i, f"rank {i}")),
+        "chunks, on three workers": (4, 4, lambda i, j: ((i + j) % 3, "abc"[(i + j) % 3])),
+        "streamed through a GPU": (4, 3, lambda i, j: (1, f"{3 * i + j + 1}")),
+    }
+    for axis, (title, (rows, columns, owner)) in zip(axes, ways.items(), strict=True):
+        for i in range(rows):
+            for j in range(columns):
+                color, text = owner(i, j)
+                corner, width, height = (j / columns, 1 - (i + 1) / rows), 1 / columns, 1 / rows
+                block = plt.Rectangle(corner, width, height, fc=COLORS[color], ec="white", lw=1.5)
+                axis.add_patch(block)
+                axis.text(corner[0] + width / 2, corner[1] + height / 2, text, ha="center",
+                          va="center", color="white", fontsize=9)  # fmt: skip
+        axis.set(xlim=(0, 1), ylim=(0, 1), xticks=[], yticks=[], aspect="equal")
+        axis.spines[:].set_visible(False)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("points z", fontsize=9)
+    axes[0].set_ylabel("points x", fontsize=9)
+    save(figure, "one_fit")
+
+
 def linear_algebra() -> None:
     """Backward error against time, Mercer and torch.linalg, as they were measured."""
     kinds = {"top 64 gauss": "o", "cholesky": "s", "solve_lu": "^", "solve_cholesky": "D"}
@@ -171,7 +197,7 @@ def linear_algebra() -> None:
 
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    for draw in (norms, kernels, memory, gradient, kronecker, linear_algebra):
+    for draw in (norms, kernels, memory, gradient, kronecker, one_fit, linear_algebra):
         draw()
     print(f"figures in {OUT}")
 

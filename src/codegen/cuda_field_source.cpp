@@ -84,7 +84,7 @@ std::string fold_functions(const plan::GpuFieldPlan& plan) {
 constexpr int kCodeStages = 94;
 std::string field_product_defines(const plan::GpuFieldPlan& plan) {
   return define("SIGN", plan.of_signs()) + define("COLUMNS", plan.product_columns()) +
-         define("CODE_STAGES", kCodeStages);
+         define("CODE_STAGES", kCodeStages) + define("SIGNS_ZEROS", plan.factors.signs_zeros);
 }
 
 }  // namespace
@@ -131,9 +131,14 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
 
 namespace {
 
+std::string exponent_text(const plan::FieldFactors& factors) {
+  return define("EXPONENT", cuda_number(factors.power, Dtype::float32).c_str()) + define("BOUNDED", factors.least > 0) +
+         define("LEAST", cuda_number(factors.least, Dtype::float32).c_str());
+}
+
 std::string powers_text(const plan::GpuFieldPlan& plan) {
   const int eighths = plan.table_eighths();
-  std::string text = define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str());
+  std::string text = exponent_text(plan.factors);
   text += define("IS_ROOT", plan.factors.power == 0.5) + define("TABLE_EIGHTHS", eighths);
   constexpr int kThreads = 512;  // FIELD_THREADS, which the skeleton defines behind this
   if (eighths > 0) text += define("THREADS", kThreads) + power_functions(plan.factors.power, plan::kFieldPowerBits);
@@ -187,8 +192,7 @@ std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
                      amplitude_function(plan.amplitude);
   text += skeleton({"row_units.cuh", "field_rows.cuh"});
   if (plan.of_signs()) return text;
-  return text + define("EXPONENT", cuda_number(plan.factors.power, Dtype::float32).c_str()) +
-         skeleton({"power_range.cuh"});
+  return text + exponent_text(plan.factors) + skeleton({"power_range.cuh"});
 }
 
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {

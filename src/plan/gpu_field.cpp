@@ -70,11 +70,22 @@ Reads reads_of(const Expr& e) {
   return reads;
 }
 
-/// 1 for sign(x - z), -1 for sign(z - x), else 0.
-int sign_of_difference(const Expr& e) {
-  if (e->op != ir::Op::sign || e->args[0]->op != ir::Op::sub) return 0;
-  const ir::Op left = e->args[0]->args[0]->op, right = e->args[0]->args[1]->op;
+/// 1 for x - z, -1 for z - x, else 0.
+int direction_of(const Expr& e) {
+  if (e->op != ir::Op::sub) return 0;
+  const ir::Op left = e->args[0]->op, right = e->args[1]->op;
   return left == ir::Op::x && right == ir::Op::z ? 1 : left == ir::Op::z && right == ir::Op::x ? -1 : 0;
+}
+
+bool is_signed_one(const Expr& e) {
+  return e->op == ir::Op::copysign && e->args[0]->op == ir::Op::constant && e->args[0]->value == 1 &&
+         direction_of(e->args[1]) == 1;
+}
+
+/// 1 for sign(x - z) and copysign(1, x - z), -1 for sign(z - x), else 0.
+int sign_of_difference(const Expr& e) {
+  if (is_signed_one(e)) return 1;
+  return e->op == ir::Op::sign ? direction_of(e->args[0]) : 0;
 }
 
 FieldFactors::Linear linear_in(const Expr& factor) {
@@ -120,21 +131,36 @@ void join_signs(std::vector<Expr>& factors) {
   }
 }
 
-/// The power of FieldFactors; what has the sign of z - x is turned.
-double power_of_difference(Expr& factor, double& scale) {
-  if (factor->op != ir::Op::copysign || factor->args[1]->op != ir::Op::sub) return 0;
-  const double power = power_of_magnitude(factor->args[0]);
+/// The constant c > 0 of max(|d|, c); else 0.
+double least_of_magnitude(const Expr& e) {
+  if (e->op != ir::Op::max) return 0;
+  const bool last = e->args[1]->op == ir::Op::constant;
+  if (e->args[last ? 0 : 1]->op != ir::Op::abs || e->args[last ? 1 : 0]->op != ir::Op::constant) return 0;
+  return std::max(e->args[last ? 1 : 0]->value, 0.0);
+}
+
+/// The power of FieldFactors and what bounds its base; what has the sign of z - x is turned, but for a bounded one,
+/// which has the sign of zero too.
+void find_power(FieldFactors& found) {
+  const Expr factor = found.factor;
+  if (factor->op != ir::Op::copysign || factor->args[0]->args.empty()) return;
   const Expr difference = factor->args[1];
-  const Expr left = difference->args[0], right = difference->args[1];
-  const bool turned = left->op == ir::Op::z && right->op == ir::Op::x;
-  if (!(power > 0) || power > kLargestHalvesPower) return 0;
-  if (!same_magnitude(factor->args[0]->args[0]->args[0], difference)) return 0;
-  if (!turned && (left->op != ir::Op::x || right->op != ir::Op::z)) return 0;
-  if (turned) {
-    scale = -scale;
-    factor = copysign(factor->args[0], right - left);
+  const int direction = direction_of(difference);
+  Expr size = factor->args[0], base = size->args[0];
+  const double least = least_of_magnitude(base);
+  if (least > 0) {
+    base = base->args[base->args[0]->op == ir::Op::abs ? 0 : 1];
+    size = size->op == ir::Op::sqrt ? sqrt(base) : size->op == ir::Op::pow ? pow(base, size->args[1]) : size;
   }
-  return power;
+  const double power = power_of_magnitude(size);
+  if (!(power > 0) || power > kLargestHalvesPower || direction == 0 || (least > 0 && direction < 0)) return;
+  if (!same_magnitude(base->args[0], difference)) return;
+  if (direction < 0) {
+    found.scale = -found.scale;
+    found.factor = copysign(factor->args[0], difference->args[1] - difference->args[0]);
+  }
+  found.power = power;
+  found.least = least;
 }
 
 }  // namespace
@@ -180,7 +206,8 @@ FieldFactors factors_of(const Expr& field, Dtype type) {
   turn_difference(features, result.scale);
   result.factor = product_of(features);
   result.linear = linear_in(result.factor);
-  result.power = power_of_difference(result.factor, result.scale);
+  result.signs_zeros = result.kind == FieldFactors::Kind::sign && is_signed_one(result.factor);
+  find_power(result);
   return result;
 }
 

@@ -20,7 +20,9 @@ struct FieldFactors {
   enum class Linear : std::uint8_t { none, difference, point };
   Linear linear = Linear::none;  // the factor is x - z, or z
   double power = 0;  // up to kLargestHalvesPower: the factor is |x - z| to this, with the sign of x - z
-  Expr amplitude, factor;  // over pair values and parameters; over x, z, w and parameters; sign: sign(x - z)
+  double least = 0;  // of that |x - z|; 0: none
+  bool signs_zeros = false;  // sign: the factor is copysign(1, x - z) in place of sign(x - z)
+  Expr amplitude, factor;  // over pair values and parameters; over x, z, w and parameters
   double scale = 1;
   Expr weight;  // of w alone; empty: none
   bool weighted() const { return !weight.empty(); }

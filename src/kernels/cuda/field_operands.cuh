@@ -6,7 +6,8 @@
 //   coefs[n / 64][n / 4 % 16][column][n % 4]
 //
 // SIGN: only the order of x and z of a feature matters. Of CODE_POINTS points z at a time, sorted, point r of a feature
-// has code 2 r + 1, a value of x between r - 1 and r code 2 r; equal ones have equal codes. Codes are 16-bit floats two
+// has code 2 r + 1, a value of x between r - 1 and r code 2 r; equal ones have equal codes, or where SIGNS_ZEROS x has
+// 2 r + 2 and zeros of unlike signs are unlike, as in copysign(1, x - z). Codes are 16-bit floats two
 // and more apart, so that their difference has its sign in bit 15 and its being in bit 14.
 #define OPERAND_THREADS 1024
 #define STAGE_POINTS 64
@@ -14,7 +15,7 @@
 #define MOST_KEYS 8192
 
 #if SIGN
-MERCER_INLINE u32 key_of(float v) { return ordered(v + 0.0f); }  // zeros of both signs are equal
+MERCER_INLINE u32 key_of(float v) { return ordered(SIGNS_ZEROS ? v : v + 0.0f); }  // zeros of both signs are equal
 
 // Points below `key`.
 MERCER_INLINE int rank_of(const u32* keys, int count, u32 key) {
@@ -28,9 +29,10 @@ MERCER_INLINE int rank_of(const u32* keys, int count, u32 key) {
   }
   return low;
 }
-MERCER_INLINE u32 code_of(const u32* keys, int count, float v) {
+MERCER_INLINE u32 code_of(const u32* keys, int count, float v, bool of_x) {
   const u32 key = key_of(v);
-  const int rank = rank_of(keys, count, key), equal = rank < count && keys[rank] == key;
+  const int rank = rank_of(keys, count, key);
+  const int equal = rank < count && keys[rank] == key ? 1 + (SIGNS_ZEROS && of_x) : 0;
   const int place = 2 * rank + equal - CODE_POINTS, size = place < 0 ? -place : place;
   half_bits even;
   convert(even, (float)(2 * size));
@@ -131,12 +133,12 @@ MERCER_INLINE void write_image(const FieldProductArguments& a) {
   for (int i = threadIdx.x; i < padded; i += OPERAND_THREADS) {
     const i64 n = n0 + i, group = (n / STAGE_POINTS * a.groups + k / 16) * 4 + n / 16 % 4;
     const int lane = (int)(k % 8 * 4 + n % 16 / 4), place = (int)(n % 4 / 2 * 4 + k % 16 / 8 * 2 + n % 2);
-    image[(group * 32 + lane) * 8 + place] = (u16)(code_of(keys, count, z[i < count ? i : count - 1]) ^ 0x8000u);
+    image[(group * 32 + lane) * 8 + place] = (u16)(code_of(keys, count, z[i < count ? i : count - 1], false) ^ 0x8000u);
   }
   const float* x = (const float*)a.field.x + k * a.field.x_ld;
   u16* codes = a.x_codes + ((i64)blockIdx.y * a.field.k + k) * a.codes_ld;
   for (i64 m = threadIdx.x; m < a.field.m; m += OPERAND_THREADS) {
-    codes[m] = (u16)code_of(keys, count, x[m]);
+    codes[m] = (u16)code_of(keys, count, x[m], true);
     if (!(fabsf(x[m]) < INFINITY)) a.marks[m * groups64 + k / 64] = 1;
   }
 }

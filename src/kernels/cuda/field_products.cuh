@@ -20,8 +20,9 @@
 //   DIGITS   the same, S of {-64, 0, 64} in bytes; G as integers of three signed bytes, on a scale of the point m and
 //            the column. Sums are exact. Rows whose largest values are too far above the mean are left to the pieces
 //            (field_rows.cuh).
-//   HALVES   factor = |x - z|^EXPONENT with the sign of x - z: S and G in two pieces of 16-bit floats, in half as many
-//            instructions as tf32 takes. S has a power of two of the feature (power_range.cuh), G the scales of digits.
+//   HALVES   factor = |x - z|^EXPONENT, or of max(|x - z|, LEAST), with the sign of x - z: S and G in two pieces of
+//            16-bit floats, in half as many instructions as tf32 takes. S has a power of two of the feature
+//            (power_range.cuh), G the scales of digits.
 //   else     S and G in two pieces of tf32, three products. Both have the exponents of float32: nothing is scaled.
 //
 // FALLBACK: others have been before, and few rows are wanted, mostly none.
@@ -421,13 +422,14 @@ struct PowerSize {
 };
 template <bool BY_TABLE>
 MERCER_INLINE float power(float d, const PowerSize& size) {
+  const float base = BOUNDED ? fmaxf(fabsf(d), LEAST) : fabsf(d);  // NaN is refused by measure_points
 #if IS_ROOT
-  const float magnitude = sqrt_unit(fabsf(d)) * size.scale;
+  const float magnitude = sqrt_unit(base) * size.scale;
 #elif TABLE_EIGHTHS > 0
-  const float magnitude = BY_TABLE ? power_scale(d) * size.scale * power_poly(d)
-                                   : exp2_unit(mul_add(EXPONENT, log2_unit(fabsf(d)), size.shift));
+  const float magnitude = BY_TABLE ? power_scale(base) * size.scale * power_poly(base)
+                                   : exp2_unit(mul_add(EXPONENT, log2_unit(base), size.shift));
 #else
-  const float magnitude = exp2_unit(mul_add(EXPONENT, log2_unit(fabsf(d)), size.shift));
+  const float magnitude = exp2_unit(mul_add(EXPONENT, log2_unit(base), size.shift));
 #endif
   return copysignf(magnitude, d);
 }

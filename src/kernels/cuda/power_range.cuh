@@ -25,7 +25,8 @@ MERCER_INLINE Small small_of(const float* values, i64 count, float threshold) {
 }
 
 // A block takes a feature. The largest difference gives the power of two of its powers; `refused` is set where too many
-// may be small. Unlike floats differ by 2^-24 of the lesser one at least: small differences are those of small points.
+// may be small, or LEAST is. Unlike floats differ by 2^-24 of the lesser one at least: small differences are those of
+// small points.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS)
     measure_points(const __grid_constant__ FieldProductArguments a) {
   const i64 k = blockIdx.x;
@@ -45,7 +46,14 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS)
 #pragma unroll
   for (int side = 0; side < 2; ++side)
     for (int w = 0; w < ROW_THREADS / 32; ++w) range[side].add(ranges[side][w]);
-  const float largest = max_nan(range[0].most - range[1].least, range[1].most - range[0].least);
+  float largest = max_nan(range[0].most - range[1].least, range[1].most - range[0].least);
+  if (BOUNDED) {
+    largest = max_nan(largest, LEAST);
+    if (threadIdx.x != 0) return;
+    a.power_shifts[k] = (int)floorf(POWER_BITS - EXPONENT * log2f(largest));
+    if (!is_unit(largest) || LEAST < largest * exp2f(-SMALL_BITS / EXPONENT)) *a.refused = 1;
+    return;
+  }
   if (largest == 0) {
     if (threadIdx.x == 0) a.power_shifts[k] = 0;
     return;

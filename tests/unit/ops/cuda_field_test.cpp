@@ -139,10 +139,54 @@ TEST(TensorCoreFields, ColumnsOfSigns) {
   });
 }
 
-TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) { expect_unlike_amplitudes("sign(x-z)", {1, 5, 13, 20}); }
+TEST(TensorCoreFields, SignsOfUnlikeAmplitudes) {
+  expect_unlike_amplitudes("sign(x-z)", {1, 5, 13, 20});
+  expect_unlike_amplitudes("copysign(1, x-z)", {5});
+}
 TEST(TensorCoreFields, PowersOfUnlikeAmplitudes) {
   expect_unlike_amplitudes("sign(x-z)*abs(x-z)^0.3", {5, 20});
   expect_unlike_amplitudes("sign(z-x)*sqrt(abs(z-x))", {1});
+  expect_unlike_amplitudes("copysign(max(abs(x-z), 1e-8)^0.3, x-z)", {5});
+  expect_unlike_amplitudes("copysign(sqrt(max(0.01, abs(x-z))), x-z)", {1});
+}
+
+/// copysign(1, x - z) of equal x and z is 1, but -1 of x = -0 and z = 0.
+TEST(TensorCoreFields, SignsOfZeros) {
+  on_cuda([](TestContext& context) {
+    context.state().tensor_cores_from = 0;
+    constexpr std::int64_t kM = 9, kN = 300, kK = 20;
+    const double values[] = {-1, -0.0, 0.0, 1e-45, 1};
+    Array x(Dtype::float32, {kM, kK}), z(Dtype::float32, {kN, kK});
+    for (std::int64_t m = 0; m < kM; ++m)
+      for (std::int64_t k = 0; k < kK; ++k) x.set({m, k}, values[(m + k) % 5]);
+    for (std::int64_t n = 0; n < kN; ++n)
+      for (std::int64_t k = 0; k < kK; ++k) z.set({n, k}, values[(n * 7 + k) % 5]);
+    const Array coef = uniform(Dtype::float32, {2, kN}, 3), amplitude = uniform(Dtype::float32, {kM, kN}, 4);
+    const Tensor a = amplitude;
+    for (const char* phi : {"copysign(1, x-z)", "copysign(max(abs(x-z), 1e-8)^0.3, x-z)", "copysign(1, z-x)"}) {
+      const Expr field = parse("sum(" + std::string(phi) + ")")->args[0];
+      const Array out(Dtype::float32, {2, kM, kK});
+      gradient_field(field, x, z, amplitude, coef, out, {}, context);
+      expect_field(out, expected_field(field, x, z, coef, {}, &a), phi, 8);
+    }
+  });
+}
+
+TEST(FieldFactors, SignsAndPowersThatBoundDifferences) {
+  const auto found = [](const char* phi) { return plan::factors_of(parse("sum(" + std::string(phi) + ")")->args[0]); };
+  EXPECT_EQ(found("copysign(1, x-z)").kind, plan::FieldFactors::Kind::sign);
+  EXPECT_TRUE(found("copysign(1, x-z)").signs_zeros);
+  EXPECT_FALSE(found("sign(x-z)").signs_zeros);
+  for (const char* other : {"copysign(1, z-x)", "copysign(2, x-z)", "copysign(1, x)"})
+    EXPECT_EQ(found(other).kind, plan::FieldFactors::Kind::values) << other;
+  EXPECT_EQ(found("copysign(max(abs(x-z), 0.5)^0.25, x-z)").power, 0.25);
+  EXPECT_EQ(found("copysign(max(abs(x-z), 0.5)^0.25, x-z)").least, 0.5);
+  EXPECT_EQ(found("copysign(sqrt(max(0.25, abs(x-z))), x-z)").least, 0.25);
+  EXPECT_EQ(found("copysign(abs(x-z)^0.25, x-z)").least, 0);
+  // The sign of zero is not that of the other difference; sign(0) is 0 and joins no power of 0.5.
+  for (const char* other : {"copysign(max(abs(x-z), 0.5)^0.25, z-x)", "sign(x-z)*max(abs(x-z), 0.5)^0.25",
+                            "copysign(max(abs(x), 0.5)^0.25, x-z)", "copysign(min(abs(x-z), 0.5)^0.25, x-z)"})
+    EXPECT_EQ(found(other).power, 0) << other;
 }
 
 /// Powers are on the scale of a feature; where many differences could be too small beside the largest, all are in tf32.
@@ -168,7 +212,13 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
         for (std::int64_t m = 0; m < kM; ++m) x.set({m, k}, kind(x(m, k), m));
         for (std::int64_t n = 0; n < kN; ++n) z.set({n, k}, kind(z(n, k), n));
       }
-      for (const char* phi : {"sign(x-z)*abs(x-z)^0.3", "sign(x-z)*sqrt(abs(x-z))"}) {
+      struct Power {
+        const char* phi;
+        double exponent, least;
+      };
+      for (const auto& [phi, exponent, least] : {Power{"sign(x-z)*abs(x-z)^0.3", 0.3, 0},
+                                                 {"sign(x-z)*sqrt(abs(x-z))", 0.5, 0},
+                                                 {"copysign(max(abs(x-z), 1e-3)^0.3, x-z)", 0.3, 1e-3}}) {
         const Expr field = parse("sum(" + std::string(phi) + ")")->args[0];
         Array coef = uniform(Dtype::float32, {2, kN}, 3);
         const Array amplitude = uniform(Dtype::float32, {kM, kN}, 4), out(Dtype::float32, {2, kM, 20});
@@ -184,7 +234,7 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
               double size = 0;
               for (std::int64_t n = 0; n < kN; ++n)
                 size += std::abs(coef(o, n) * amplitude(m, n)) *
-                        std::pow(std::abs(x(m, k) - z(n, k)), std::string(phi).back() == ')' ? 0.5 : 0.3);
+                        std::pow(std::max(std::abs(x(m, k) - z(n, k)), least), exponent);
               ASSERT_NEAR(out(o, m, k), expected.values[static_cast<std::size_t>((o * kM + m) * 20 + k)], 1.2e-6 * size)
                   << phi << ", last " << last << " at " << o << "," << m << "," << k;
             }
