@@ -1,0 +1,35 @@
+"""Kernel models in scikit-learn's conventions. Needs scikit-learn: ``pip install mercer[models]``.
+
+Estimators take arrays of NumPy, pandas, PyTorch, CuPy and JAX and answer in kind; fitted arrays
+stay where the fit computed. ``kernel`` is a name of the zoo, the text of a formula, an expression,
+a function of two points, or "precomputed".
+"""
+
+from __future__ import annotations
+
+import importlib as _importlib
+from typing import Any
+
+#: Which module has which name; a module is imported when one of its names is first asked for.
+_HOMES: dict[str, str] = {}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = _importlib.import_module(f"mercer.models.{_HOMES[name]}")
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "sklearn":
+            raise
+        raise ModuleNotFoundError(
+            "mercer.models needs scikit-learn 1.6 or newer: pip install 'mercer[models]'",
+            name="sklearn",
+        ) from error
+    return getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

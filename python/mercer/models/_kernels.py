@@ -1,0 +1,178 @@
+"""What ``kernel=`` says becomes a formula with its parameters, and a map of the points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import mercer as mc
+from mercer.models._arrays import Space, host
+
+PRECOMPUTED = "precomputed"
+_ZOO = {name: row for row in mc.zoo.table for name in (row["name"], *row["aliases"])}
+
+
+@dataclass(frozen=True)
+class FittedKernel:
+    """A formula with the numbers that a fit gave it; without a formula the matrix is the input."""
+
+    formula: mc.Kernel | None
+    params: dict[str, float] = field(default_factory=dict)
+    bandwidth: float | None = None
+    root: Any = None  # of the metric: [d] or [d, d], what points are multiplied with
+
+    @property
+    def precomputed(self) -> bool:
+        return self.formula is None
+
+    def points(self, x: Any, space: Space) -> Any:
+        """x [n, d] as the formula sees it: x times the root of the metric."""
+        if self.root is None:
+            return x
+        root = space.array(self.root)
+        return space.array(x * root if root.ndim == 1 else x @ root)
+
+    def matrix(self, x: Any, z: Any = None, out: Any = None) -> Any:
+        """[n, n], or [m, n] with z; a copy of x where the matrix is the input."""
+        if self.formula is not None:
+            return mc.kernel_matrix(self.formula, x, z, out=out, **self.params)
+        if out is None:
+            return x + 0
+        out[...] = x
+        return out
+
+    def product(self, x: Any, z: Any, v: Any) -> Any:
+        """The matrix of x [m, d] and z [n, d] times v [n, k], the matrix never stored."""
+        if self.formula is None:
+            return x @ v
+        return mc.kernel_product(self.formula, x, z, v, **self.params)
+
+    def diagonal(self, x: Any) -> Any:
+        """f(x_i, x_i), [n]."""
+        if self.formula is None:
+            return x.reshape(-1)[:: x.shape[0] + 1]
+        return mc.paired_distances(x, x, metric=self.formula, **self.params)
+
+
+def fit_kernel(
+    kernel: Any,
+    x: Any,
+    space: Space,
+    *,
+    bandwidth: float | str = "scale",
+    weights: Any = None,
+    metric: Any = None,
+    kernel_params: Mapping[str, float] | None = None,
+    random_state: Any = None,
+) -> FittedKernel:
+    """The kernel of an estimator on its points x [n, d].
+
+    kernel: a name of the zoo, the text of a formula, an expression, a function of two points, or
+    "precomputed". bandwidth: a number, "scale" (the root of the sum of the features' variances,
+    weighted) or "median" (of the distances between 512 points); the words give a value to a
+    parameter called bandwidth (gamma = 1 / (2 bandwidth^2) of "rbf") that has none of its own.
+    metric: M of the squared distance (x - z)^T M (x - z), positive semi-definite [d, d] or its
+    diagonal [d]. kernel_params: the formula's other parameters by name.
+    """
+    if isinstance(kernel, str) and kernel == PRECOMPUTED:
+        return FittedKernel(None)
+    given = dict(kernel_params or {})
+    formula = _formula(kernel, given)
+    root = None if metric is None else _root(metric, x.shape[1])
+    plain = FittedKernel(formula, root=None if root is None else space.array(root))
+    name = _free_bandwidth(kernel, formula, given, bandwidth)
+    params = {key: float(value) for key, value in given.items() if key in formula.parameters}
+    if name is None:
+        return FittedKernel(formula, params, None, plain.root)
+    number = _number(bandwidth, plain.points(x, space), space, weights, random_state)
+    params[name] = number if name == "bandwidth" else 0.5 / number**2
+    return FittedKernel(formula, params, number, plain.root)
+
+
+def _formula(kernel: Any, given: dict[str, float]) -> mc.Kernel:
+    if isinstance(kernel, str) and kernel in _ZOO:
+        return mc.metric(kernel, **given)
+    formula = mc.kernel(kernel)
+    unknown = given.keys() - formula.parameters.keys()
+    if unknown:
+        raise ValueError(
+            f"kernel_params: the formula's parameters are {sorted(formula.parameters)}. "
+            f"Received {sorted(unknown)}"
+        )
+    return formula
+
+
+def _free_bandwidth(
+    kernel: Any, formula: mc.Kernel, given: dict[str, float], bandwidth: float | str
+) -> str | None:
+    """The name of the parameter that ``bandwidth`` decides, if there is one."""
+    named = isinstance(kernel, str) and kernel in _ZOO
+    name = "gamma" if named and _ZOO[kernel]["name"] == "rbf" else "bandwidth"
+    if name in given or name not in formula.parameters:
+        if not isinstance(bandwidth, str):
+            raise ValueError(
+                f"bandwidth: a number is for formulas with a parameter {name}, where kernel_params "
+                f"does not give it. Received {bandwidth!r} for {formula}"
+            )
+        return None
+    own = not named and formula.parameters[name] is not None
+    return None if own and isinstance(bandwidth, str) else name
+
+
+def _number(bandwidth: float | str, x: Any, space: Space, weights: Any, random_state: Any) -> float:
+    if isinstance(bandwidth, str):
+        if bandwidth not in ("scale", "median"):
+            raise ValueError(
+                f'bandwidth must be "scale", "median" or a positive number. Received {bandwidth!r}'
+            )
+        made = scale_bandwidth(x, space, weights) if bandwidth == "scale" else (
+            median_bandwidth(x, space, random_state)
+        )  # fmt: skip
+        return made if made > 0 else 1.0
+    number = float(bandwidth)
+    if not (number > 0 and np.isfinite(number)):
+        raise ValueError(f"bandwidth must be a positive number. Received {bandwidth!r}")
+    return number
+
+
+def scale_bandwidth(x: Any, space: Space, weights: Any = None) -> float:
+    """The root of the sum of the features' variances, weighted; 0 for points that are all one."""
+    x = x - x[:1]  # a shift takes no digits from the variances of points far from 0
+    if weights is None:
+        return float((((x - x.sum(0) / x.shape[0]) ** 2).sum() / x.shape[0]) ** 0.5)
+    share = (weights / weights.sum())[:, None]
+    return float(((x - (x * share).sum(0)) ** 2 * share).sum() ** 0.5)
+
+
+def median_bandwidth(x: Any, space: Space, random_state: Any = None, count: int = 512) -> float:
+    """The median distance between at most ``count`` points drawn without replacement."""
+    from sklearn.utils import check_random_state
+
+    n = x.shape[0]
+    chosen = check_random_state(random_state).permutation(n)[:count]
+    some = host(space.array(x[space.index(chosen)]))
+    if len(some) < 2:
+        return 0.0
+    return float(np.median(mc.cdist(some, some)[np.triu_indices(len(some), 1)]))
+
+
+def _root(metric: Any, d: int) -> np.ndarray:
+    """What points are multiplied with: sqrt(M), elementwise for a diagonal, else symmetric."""
+    m = np.asarray(host(metric), dtype=np.float64)
+    if m.shape not in ((d,), (d, d)):
+        raise ValueError(f"metric must have the shape ({d},) or ({d}, {d}). Received {m.shape}")
+    if not np.isfinite(m).all() or (
+        m.ndim == 2 and not np.allclose(m, m.T, atol=1e-10 * abs(m).max())
+    ):
+        raise ValueError("metric must be finite, and symmetric where it is a matrix")
+    values, vectors = (m, None) if m.ndim == 1 else np.linalg.eigh(m)
+    if values.min() < -1e-6 * max(values.max(), 0):
+        raise ValueError(
+            "metric must be positive semi-definite. "
+            f"Received eigenvalues down to {values.min():.3g}"
+        )
+    roots = np.sqrt(np.maximum(values, 0))
+    return roots if vectors is None else (vectors * roots) @ vectors.T

@@ -1,0 +1,53 @@
+"""What memory is free, and refusals before a fit begins."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from mercer.models._arrays import Space
+
+_LIMITS = (
+    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+)
+
+
+def free(space: Space) -> int:
+    """Bytes that arrays of this space can still take."""
+    if space.library == "numpy" or space.device == "cpu":
+        return _free_on_host()
+    if space.library == "torch":
+        return int(space.xp.cuda.mem_get_info(space.device)[0])
+    with space.xp.cuda.Device(int(space.device.rpartition(":")[2])):
+        return int(space.xp.cuda.runtime.memGetInfo()[0])
+
+
+def _free_on_host() -> int:
+    values = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    info = pathlib.Path("/proc/meminfo")
+    if info.exists():
+        entries = dict(line.split(":") for line in info.read_text().splitlines() if ":" in line)
+        values = [int(entries["MemAvailable"].split()[0]) * 1024]
+    for limit, used in _LIMITS:
+        try:
+            values.append(
+                int(pathlib.Path(limit).read_text()) - int(pathlib.Path(used).read_text())
+            )
+        except (OSError, ValueError):
+            continue
+    return max(min(values), 0)
+
+
+def require(needed: int, space: Space, what: str, n: int, name: str) -> None:
+    """MemoryError, with what would fit, where ``needed`` bytes are not free."""
+    available = free(space)
+    if needed <= available:
+        return
+    itemsize = 4 if space.dtype == "float32" else 8
+    centers = int((available / (4 * itemsize)) ** 0.5)
+    raise MemoryError(
+        f"{name}: {what} of {n} points needs {needed / 2**30:.3g} GiB on {space.device}, where "
+        f'{available / 2**30:.3g} GiB are free. solver="cg" stores no matrix; centers={centers} or '
+        "fewer fit"
+    )

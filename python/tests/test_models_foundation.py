@@ -1,0 +1,317 @@
+"""What estimators stand on: arrays of any library, kernels with their numbers, and systems."""
+
+from __future__ import annotations
+
+import warnings
+
+import mercer as mc
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", minversion="1.6")
+from mercer.models import _memory
+from mercer.models._arrays import Space, host, like, restores, space_of, validate
+from mercer.models._kernels import fit_kernel
+from mercer.models._solve import System
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+
+SPACE = Space()
+
+
+def points(n=60, d=3, seed=0, dtype="float64"):
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(dtype)
+
+
+def as_torch(a):
+    return pytest.importorskip("torch").as_tensor(np.array(a))
+
+
+def as_jax(a):
+    jax = pytest.importorskip("jax")
+    return jax.numpy.asarray(a)
+
+
+LIBRARIES = {"numpy": np.array, "list": lambda a: a.tolist(), "torch": as_torch, "jax": as_jax}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_arrays_go_in_and_come_back_alike(library, dtype):
+    if (library, dtype) in {("list", "float32"), ("jax", "float64")}:
+        pytest.skip("lists are float64, and JAX has float32 unless told otherwise")
+    x = points(dtype=dtype)
+    given = LIBRARIES[library](x)
+    data = validate(BaseEstimator(), given, LIBRARIES[library](x[:, 0]))
+    assert data.space == Space("torch" if library == "torch" else "numpy", "cpu", dtype)
+    np.testing.assert_array_equal(host(data.x), x)
+    np.testing.assert_array_equal(host(data.y), x[:, 0])
+    back = data.like(data.y)
+    assert type(back) is (np.ndarray if library == "list" else type(given))
+    assert str(back.dtype).endswith(dtype)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda x: np.log(x), "Input X contains NaN"),
+        (lambda x: np.where(x > 2, np.inf, x), "infinity"),
+        (lambda x: x[0], "Expected 2D array, got 1D array"),
+        (lambda x: x[:0], "minimum of 1 is required"),
+        (lambda x: x[:, :0], "minimum of 1 is required"),
+        (lambda x: x + 1j, "Complex data not supported"),
+    ],
+)
+def test_errors_are_those_of_scikit_learn(library, spoil, words):
+    x = points()
+    with np.errstate(all="ignore"):
+        bad = spoil(x)
+    with pytest.raises(ValueError, match=words):
+        validate(BaseEstimator(), LIBRARIES[library](bad), LIBRARIES[library](x[: len(bad), 0]))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_features_targets_and_weights_are_checked(library):
+    make, x, estimator = LIBRARIES[library], points(), BaseEstimator()
+    validate(estimator, make(x), make(x[:, 0]))
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        validate(estimator, make(x[:, :2]), reset=False)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        validate(estimator, make(x), make(x[:5, 0]))
+    with pytest.raises(ValueError, match="y contains NaN"):
+        validate(estimator, make(x), make(x[:, 0] * np.nan))
+    for weights, words in [
+        (-np.ones(60), "Negative values in data"),
+        (np.zeros(60), "at least one non-zero"),
+        (np.ones(7), "sample_weight.shape"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            validate(estimator, make(x), make(x[:, 0]), sample_weight=make(weights))
+
+
+def test_rows_of_weight_zero_are_left_out():
+    x, weights = points(), np.arange(60) % 3
+    data = validate(BaseEstimator(), x, x[:, 0], sample_weight=weights)
+    np.testing.assert_array_equal(data.x, x[weights > 0])
+    np.testing.assert_array_equal(data.weights, weights[weights > 0])
+    kept = validate(BaseEstimator(), x, x[:, 0], sample_weight=weights, keep_rows=True)
+    assert kept.x is x
+    assert len(kept.weights) == 60
+
+
+def test_half_precision_is_computed_in_float64():
+    torch = pytest.importorskip("torch")
+    x = torch.as_tensor(points()).to(torch.bfloat16)
+    data = validate(BaseEstimator(), x)
+    assert data.space.dtype == "float64"
+    np.testing.assert_array_equal(host(data.x), x.double().numpy())
+
+
+def test_a_failed_fit_leaves_the_estimator_as_it_was():
+    class Model(BaseEstimator):
+        @restores
+        def fit(self, X, stop=False):
+            self.x_ = validate(self, X).x
+            if stop:
+                raise KeyboardInterrupt
+            return self
+
+    model = Model().fit(points())
+    before = dict(vars(model))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(points(d=2), stop=True)
+    assert vars(model) == before
+    assert model.n_features_in_ == 3
+
+
+def test_host_arrays_compute_on_a_device():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    x = points()
+    data = validate(BaseEstimator(), x, device="cuda")
+    assert data.space.device == "cuda:0"
+    np.testing.assert_array_equal(data.like(data.x), x)
+    assert space_of(data.x).device == "cuda:0"
+    assert like(x, data.x).device == data.x.device
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_scale_is_the_root_of_all_weighted_variances(library):
+    x, weights = points() + 1e3, np.random.default_rng(1).integers(1, 4, 60)
+    space = Space(library)
+    fitted = fit_kernel("gauss", space.array(x), space, weights=space.array(weights.astype(float)))
+    expected = np.sqrt(np.repeat(x, weights, axis=0).var(axis=0).sum())
+    assert fitted.bandwidth == pytest.approx(expected, rel=1e-10)
+    assert fitted.params == {"bandwidth": fitted.bandwidth}
+
+
+def test_bandwidths_by_name_number_and_none():
+    x = points()
+    median = fit_kernel("laplace", x, SPACE, bandwidth="median", random_state=0).bandwidth
+    assert median == pytest.approx(np.median(mc.pdist(x)), rel=1e-12)
+    rbf = fit_kernel("rbf", x, SPACE, bandwidth=2.0)
+    np.testing.assert_allclose(
+        rbf.matrix(x), mc.kernel_matrix(mc.gauss(bandwidth=2.0), x), rtol=1e-12
+    )
+    assert fit_kernel("dot", x, SPACE).bandwidth is None
+    assert fit_kernel("gauss", np.ones((4, 2)), SPACE).bandwidth == 1.0
+    own = fit_kernel(mc.gauss(bandwidth=3.0), x, SPACE)
+    np.testing.assert_array_equal(own.matrix(x), mc.kernel_matrix(mc.gauss(bandwidth=3.0), x))
+    assert fit_kernel(mc.gauss(bandwidth=3.0), x, SPACE, bandwidth=2.0).bandwidth == 2.0
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "laplace",
+        "exp(-sum(abs(x-z))/bandwidth)",
+        mc.kernel("exp(-sum(abs(x-z))/bandwidth)"),
+        lambda x, z, bandwidth: mc.exp(-mc.sum(abs(x - z)) / bandwidth),
+    ],
+    ids=["name", "text", "kernel", "function"],
+)
+def test_kernels_in_all_spellings(kernel):
+    x = points()
+    expected = mc.kernel_matrix(mc.laplace(bandwidth=2.5), x)
+    np.testing.assert_allclose(
+        fit_kernel(kernel, x, SPACE, bandwidth=2.5).matrix(x), expected, rtol=1e-12
+    )
+
+
+def test_kernel_parameters():
+    x = points()
+    fitted = fit_kernel("polynomial", x, SPACE, kernel_params={"degree": 2, "coef0": 0.5})
+    np.testing.assert_allclose(fitted.matrix(x), (x @ x.T + 0.5) ** 2, rtol=1e-10)
+    fitted = fit_kernel("laplace", x, SPACE, kernel_params={"p": 2, "bandwidth": 0.7})
+    np.testing.assert_allclose(fitted.matrix(x), np.exp(-mc.cdist(x, x) / 0.7), rtol=1e-10)
+    with pytest.raises(ValueError, match="sigma"):
+        fit_kernel("gauss", x, SPACE, kernel_params={"sigma": 1.0})
+    with pytest.raises(ValueError, match="sigma"):
+        fit_kernel("sum(x*z)", x, SPACE, kernel_params={"sigma": 1.0})
+
+
+@pytest.mark.parametrize("bandwidth", [0, -1.0, np.inf, "wide"])
+def test_bandwidths_that_are_none(bandwidth):
+    with pytest.raises(ValueError, match="bandwidth must be"):
+        fit_kernel("gauss", points(), SPACE, bandwidth=bandwidth)
+
+
+def test_a_number_for_a_formula_without_bandwidth_is_refused():
+    with pytest.raises(ValueError, match="bandwidth: a number is for formulas"):
+        fit_kernel("dot", points(), SPACE, bandwidth=1.0)
+
+
+def test_the_metric_is_that_of_squared_distances():
+    x, rng = points(), np.random.default_rng(2)
+    a = rng.normal(size=(3, 3))
+    for m in (a @ a.T, rng.random(3)):
+        full = np.diag(m) if m.ndim == 1 else m
+        differences = x[:, None] - x[None]
+        squared = np.einsum("mni,ij,mnj->mn", differences, full, differences)
+        fitted = fit_kernel("gauss", x, SPACE, bandwidth=1.5, metric=m)
+        np.testing.assert_allclose(
+            fitted.matrix(fitted.points(x, SPACE)), np.exp(-squared / 4.5), atol=1e-12
+        )
+    for m, words in [
+        (np.ones(2), "shape"), (-np.eye(3), "semi-definite"),
+        (np.triu(np.ones((3, 3))), "symmetric"), (np.full(3, np.nan), "finite"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            fit_kernel("gauss", x, SPACE, metric=m)
+
+
+def dense(x, y, ridge, weights, bandwidth):
+    s = np.sqrt(weights)
+    k = s[:, None] * mc.kernel_matrix(mc.gauss(bandwidth=bandwidth), x) * s + ridge * np.eye(len(x))
+    return s[:, None] * np.linalg.solve(k, s[:, None] * y)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("solver", ["auto", "direct", "cg"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_systems_are_solved(library, solver, weighted):
+    x, space = points(200), Space(library)
+    y = np.stack([np.sin(x[:, 0]), x[:, 1] ** 2], axis=1)
+    weights = np.random.default_rng(3).random(200) + 0.5 if weighted else np.ones(200)
+    kernel = fit_kernel("gauss", space.array(x), space, bandwidth=1.5)
+    system = System(kernel, space.array(x), space, 0.1, space.array(weights) if weighted else None)
+    solution = system.solve(space.array(y), solver=solver, tol=1e-10, keep_factor=True)
+    expected = dense(x, y, 0.1, weights, 1.5)
+    np.testing.assert_allclose(host(solution.coef), expected, atol=1e-8 * abs(expected).max())
+    assert solution.residual < 1e-9
+    assert solution.solver == ("direct" if solver == "auto" else solver)
+    if solution.factor is not None:
+        lower = host(solution.factor)
+        np.testing.assert_allclose(lower @ lower.T, host(system.matrix()), atol=1e-12)
+        assert solution.n_iter == 1
+    again = system.solve(space.array(y), solver="cg", tol=1e-6, coef0=solution.coef)
+    assert again.n_iter == 1  # the residual of the first guess
+
+
+def test_buffers_are_kept():
+    x = points(50)
+    system = System(fit_kernel("gauss", x, SPACE), x, SPACE, 0.1)
+    first = system.matrix()
+    assert np.shares_memory(first, system.matrix())
+    half = System(system.kernel, x[:20], SPACE, 0.1, buffer=system.buffer)
+    assert np.shares_memory(first, half.matrix())
+    np.testing.assert_array_equal(half.matrix(), first[:20, :20] * 0 + half.matrix())
+
+
+def test_auto_falls_back_to_the_factor(monkeypatch):
+    """Near-duplicates and a tiny ridge, which conjugate gradients do not solve in their budget."""
+    monkeypatch.setattr("mercer.models._solve.DIRECT", {"cpu": 100})
+    x = points(400, 6)
+    system = System(fit_kernel("gauss", x, SPACE, bandwidth=3.0), x, SPACE, 1e-8)
+    y = np.random.default_rng(0).normal(size=(400, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        solution = system.solve(y, tol=1e-6, rank=5)
+    assert solution.solver == "direct"
+    assert solution.residual < 1e-6
+    monkeypatch.setattr(_memory, "free", lambda space: 0)
+    with pytest.warns(ConvergenceWarning, match="relative residual"):
+        assert system.solve(y, tol=1e-6, rank=5).solver == "cg"
+
+
+def test_memory_is_reckoned_before(monkeypatch):
+    monkeypatch.setattr(_memory, "free", lambda space: 10_000)
+    x = points(50)
+    system = System(fit_kernel("gauss", x, SPACE), x, SPACE, 0.1)
+    with pytest.raises(MemoryError, match=r'Model: solver="direct" of 50 points .* centers=17'):
+        system.solve(x, solver="direct", name="Model")
+    assert system.buffer._flat is None
+
+
+def test_free_memory_of_this_machine():
+    assert 2**20 < _memory.free(SPACE) < 2**50
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_named_ridge_suffices(dtype):
+    space = Space(dtype=dtype)
+    for kernel, x in [("gauss", np.ones((40, 2), dtype)), ("sigmoid", points(40, dtype=dtype))]:
+        fitted = fit_kernel(kernel, x, space)
+        with pytest.raises(mc.LinAlgError, match="not positive definite") as caught:
+            System(fitted, x, space, 1e-20).solve(x, solver="direct")
+        ridge = float(str(caught.value).split("alpha = ")[2].split(" would")[0])
+        System(fitted, x, space, ridge).solve(x, solver="direct")
+
+
+def test_float32_says_what_it_cannot_resolve():
+    space, x = Space(dtype="float32"), points(200, dtype="float32")
+    system = System(fit_kernel("gauss", x, space), x, space, 1e-4)
+    with pytest.warns(ConvergenceWarning, match="float32 leaves"):
+        system.solve(x, tol=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        System(system.kernel, x, space, 1e-2).solve(x, tol=1e-3)
+
+
+def test_unknown_solvers_are_refused():
+    x = points()
+    with pytest.raises(ValueError, match="solver must be one of"):
+        System(fit_kernel("gauss", x, SPACE), x, SPACE, 0.1).solve(x, solver="qr")
