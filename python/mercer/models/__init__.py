@@ -11,7 +11,10 @@ import importlib as _importlib
 from typing import Any
 
 #: Which module has which name; a module is imported when one of its names is first asked for.
-_HOMES: dict[str, str] = {}
+_HOMES = {
+    "KernelRidge": "ridge",
+    "KernelRidgeClassifier": "ridge",
+}
 
 __all__ = sorted(_HOMES)
 

@@ -92,6 +92,19 @@ def fit_kernel(
     return FittedKernel(formula, params, number, plain.root)
 
 
+def check_precomputed(k: Any, centers: Any = None) -> None:
+    """ValueError for what is no symmetric matrix [n, n]."""
+    if centers is not None:
+        raise ValueError('centers must be None with kernel="precomputed"')
+    if k.shape[0] != k.shape[1]:
+        raise ValueError(f"Precomputed matrix must be square. Received {tuple(k.shape)}")
+    rows = max(1, 2**22 // k.shape[0])
+    for start in range(0, k.shape[0], rows):
+        block, mirror = k[start : start + rows], k[:, start : start + rows].T
+        if float(abs(block - mirror).max()) > 1e-5 * float(abs(block).max()):
+            raise ValueError("Precomputed matrix must be symmetric")
+
+
 def _formula(kernel: Any, given: dict[str, float]) -> mc.Kernel:
     if isinstance(kernel, str) and kernel in _ZOO:
         return mc.metric(kernel, **given)

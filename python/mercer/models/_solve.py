@@ -167,6 +167,13 @@ class System:
         solution = Solution(self._coef(x), "cg", int(host(taken).max()), residual, None, inverse)
         return solution, not info.any()
 
+    def inverse(self, b: Any, preconditioner: Any, tol: float, max_iter: int | None = None) -> Any:
+        """(S K S + ridge)^-1 b by conjugate gradients, as far as they come."""
+        a = self._operator()
+        return mc.linalg.cg(
+            a, b, preconditioner=preconditioner, tol=tol, max_iter=max_iter, check=False
+        )[0]
+
     def _operator(self) -> Any:
         if self.kernel.precomputed or self.weights is not None:
             return self.matrix()

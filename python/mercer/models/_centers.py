@@ -1,0 +1,156 @@
+"""Kernel ridge regression on centres: f(x) = sum_j k(x, z_j) c_j with m centres z.
+
+The coefficients minimise |W^(1/2) (y - K_nm c)|^2 + alpha c^T K_mm c, so that
+(K_nm^T W K_nm + alpha K_mm) c = K_nm^T W y. Sums over points make that system exactly (`Moments`),
+or conjugate gradients solve it by products (`falkon`; Rudi, Carratino, Rosasco, "FALKON: an optimal
+large scale kernel method", 2017), preconditioned by (n/m K_mm^2 + alpha K_mm)^-1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import mercer as mc
+from mercer.models import _memory
+from mercer.models._arrays import Space, host
+from mercer.models._kernels import FittedKernel
+from mercer.models._solve import Solution, add_diagonal
+
+#: Centres up to which summing the matrix costs less than twenty steps of conjugate gradients.
+EXACT = 1000
+_JITTER = 1e-12  # of the mean diagonal, in float64
+_BLOCK = 2**23  # values of K_nm at a time
+
+
+def choose(centers: Any, x: Any, space: Space, rng: np.random.RandomState) -> Any:
+    """Centres [m, d]: those given, or so many points drawn without replacement."""
+    if not isinstance(centers, (int, np.integer)):
+        given = space.array(centers)
+        if given.ndim != 2 or given.shape[1] != x.shape[1] or given.shape[0] < 1:
+            raise ValueError(
+                f"centers must be a number, or points of {x.shape[1]} features. "
+                f"Received the shape {tuple(given.shape)}"
+            )
+        return given
+    if centers < 1:
+        raise ValueError(f"centers must be at least 1. Received {centers}")
+    chosen = np.sort(rng.permutation(x.shape[0])[:centers])
+    return space.array(x[space.index(chosen)])
+
+
+@dataclass
+class Moments:
+    """Sums over all points so far, in float64: K_nm^T W K_nm and K_nm^T W y."""
+
+    gram: Any  # [m, m]
+    target: Any  # [m, k]
+
+    @classmethod
+    def none(cls, m: int, columns: int, space: Space) -> Moments:
+        wide = space.of("float64")
+        return cls(wide.zeros(m, m), wide.zeros(m, columns))
+
+    def plus(self, kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any,
+             space: Space) -> Moments:  # fmt: skip
+        """With the points x [n, d] and their targets y [n, k]; self stays as it is."""
+        wide = space.of("float64")
+        gram, target = self.gram + 0, self.target + 0
+        rows = max(1, _BLOCK // z.shape[0])
+        for start in range(0, x.shape[0], rows):
+            stop = min(start + rows, x.shape[0])
+            k = wide.array(kernel.matrix(x[start:stop], z))
+            right = k if weights is None else k * wide.array(weights[start:stop])[:, None]
+            gram += k.T @ right
+            target += right.T @ wide.array(y[start:stop])
+        return Moments(gram, target)
+
+    def solve(self, kernel: FittedKernel, z: Any, ridge: float, space: Space) -> Any:
+        """Coefficients [m, k] in float64."""
+        wide = space.of("float64")
+        regular = kernel.matrix(wide.array(z))
+        a = self.gram + ridge * regular
+        return mc.linalg.solve_cholesky(a, self.target, jitter=_JITTER)
+
+
+def bytes_needed(m: int, space: Space, exact: bool) -> int:
+    """Matrices of m x m: three in float64, and one for products where there are steps."""
+    return m * m * (24 + (0 if exact else np.dtype(space.dtype).itemsize))
+
+
+def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,
+          *, solver: str, tol: float, max_iter: int | None, coef0: Any,
+          name: str) -> tuple[Solution, bool, Moments | None]:  # fmt: skip
+    """Coefficients of the centres z for y [n, k], whether tol was met, and the sums, if taken."""
+    m = z.shape[0]
+    exact = solver == "direct" or (solver == "auto" and m <= EXACT)
+    what = f"solver={'direct' if exact else 'falkon'!r} with {m} centres"
+    _memory.require(bytes_needed(m, space, exact), space, what, x.shape[0], name)
+    if not exact:
+        steps = 100 if max_iter is None else max_iter
+        return *falkon(kernel, x, z, y, weights, ridge, space, tol, steps, coef0), None
+    moments = Moments.none(m, y.shape[1], space).plus(kernel, x, z, y, weights, space)
+    coef = moments.solve(kernel, z, ridge, space)
+    return Solution(space.array(coef), "direct", 1, 0.0), True, moments
+
+
+def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,
+           tol: float, max_iter: int, coef0: Any) -> tuple[Solution, bool]:  # fmt: skip
+    """Preconditioned conjugate gradients; residuals are measured in the preconditioner's norm."""
+    mass = x.shape[0] if weights is None else float(weights.sum())
+    inverse = _inverse(kernel, z, ridge * z.shape[0] / mass, space)
+    wy = y if weights is None else y * weights[:, None]
+    regular = kernel.matrix(z)
+
+    def product(c: Any) -> Any:
+        fit = kernel.product(x, z, c)
+        fit = fit if weights is None else fit * weights[:, None]
+        return kernel.product(z, x, fit) + ridge * (regular @ c)
+
+    b = kernel.product(z, x, wy)
+    coef = space.zeros(*b.shape) if coef0 is None else coef0 + 0
+    residual = b if coef0 is None else b - product(coef)
+    return _descend(product, inverse, b, coef, residual, space, tol, max_iter)
+
+
+def _descend(product: Any, inverse: Any, b: Any, coef: Any, residual: Any, space: Space,
+             tol: float, max_iter: int) -> tuple[Solution, bool]:  # fmt: skip
+    dot = lambda p, q: space.xp.einsum("ij,ij->j", p, q)  # noqa: E731
+    aim = host(dot(b, inverse(b))) * tol**2
+    z = inverse(residual)
+    direction, length = z, dot(residual, z)
+    for taken in range(max_iter + 1):
+        left = host(length)
+        open_ = (left > aim) & np.isfinite(left)
+        if not open_.any() or taken == max_iter:
+            break
+        image = product(direction)
+        curve = dot(direction, image)
+        moving = space.array(open_) * (curve > 0)
+        step = moving * length / space.xp.where(curve > 0, curve, 1 + 0 * curve)
+        coef = coef + step * direction
+        residual = residual - step * image
+        z = inverse(residual)
+        next_ = dot(residual, z)
+        direction = z + next_ / space.xp.where(length > 0, length, 1 + 0 * length) * direction
+        length = next_
+    worst = float(np.sqrt(np.max(np.where(aim > 0, left / np.where(aim > 0, aim, 1), 0)))) * tol
+    return Solution(coef, "falkon", taken, worst), not open_.any()
+
+
+def _inverse(kernel: FittedKernel, z: Any, ridge: float, space: Space) -> Any:
+    """K_mm^-1 (K_mm + ridge)^-1, two matrices that commute, by factors in float64."""
+    wide = space.of("float64")
+    points, factors = wide.array(z), []
+    for shift in (0.0, ridge):
+        k = kernel.matrix(points)
+        add_diagonal(k, shift + _JITTER * float(kernel.diagonal(points).sum()) / k.shape[0])
+        factors.append(mc.linalg.cholesky(k, overwrite_a=True, jitter=10 * _JITTER))
+
+    def inverse(r: Any) -> Any:
+        inner = mc.linalg.cho_solve(factors[1], wide.array(r))
+        return space.array(mc.linalg.cho_solve(factors[0], inner))
+
+    return inverse
