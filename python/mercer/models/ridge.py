@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from mercer.models import _calibrate, _centers, _select
 from mercer.models._arrays import (
@@ -20,14 +19,13 @@ from mercer.models._arrays import (
     host,
     like,
     restores,
-    validate,
 )
-from mercer.models._kernels import PRECOMPUTED, check_precomputed, fit_kernel
-from mercer.models._solve import SOLVERS, Solution, System, warn_unconverged
+from mercer.models._base import KernelModel, checked_alpha
+from mercer.models._solve import Solution, System, warn_unconverged
 
 
-class _Ridge(BaseEstimator):
-    """What regression and classification share: a system, its solution, and scores of points."""
+class _Ridge(KernelModel):
+    """What regression and classification share: a system and its solution."""
 
     def __init__(
         self,
@@ -60,93 +58,41 @@ class _Ridge(BaseEstimator):
         self.device = device
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._precomputed
-        return tags
-
-    @property
-    def _precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
-
-    def _data(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> Data:
-        """Checks what scikit-learn checks, and the parameters that fits share."""
-        data = validate(self, X, y, sample_weight=sample_weight, device=self.device,
-                        keep_rows=self._precomputed, **options)  # fmt: skip
-        alpha = float(self.alpha)
-        if not (alpha >= 0 and np.isfinite(alpha)):
-            raise ValueError(f"alpha must be a number from 0 on. Received {self.alpha!r}")
-        solvers = (*SOLVERS, "falkon") if self.centers is not None else SOLVERS
-        if self.solver not in solvers or (self.centers is not None and self.solver == "cg"):
-            raise ValueError(
-                f"solver must be one of {SOLVERS}, or with centers one of "
-                f"('auto', 'direct', 'falkon'). Received {self.solver!r}"
-            )
-        if self._precomputed:
-            check_precomputed(data.x, centers=self.centers)
-        return data
-
     def _fit(self, data: Data, targets: Any, **options: Any) -> Solution:
         """Solves for targets [n, k] and writes what the fit found."""
         rng = check_random_state(self.random_state)
+        self.alpha_ = checked_alpha(self.alpha)
         kernel = self._fit_kernel(data, rng)
         points = kernel.points(data.x, data.space)
-        before = getattr(self, "dual_coef_", None) if self.warm_start else None
         if self.centers is not None:
-            chosen = _centers.choose(self.centers, data.x, data.space, rng)
-            solution = self._solve_centers(data, kernel, points, chosen, targets, before)
-        else:
-            system = System(kernel, points, data.space, float(self.alpha), data.weights)
-            solution = self._solve(system, targets, _reshaped(before, targets.shape), rng, options)
-            self.X_fit_, self._points = data.x, points
-        self.dual_coef_ = solution.coef
-        self.solver_, self.n_iter_ = solution.solver, solution.n_iter
-        self.residual_ = solution.residual
+            return self._fit_centers(data, kernel, points, targets, rng)
+        system = System(kernel, points, data.space, self.alpha_, data.weights)
+        guess = self._first_guess(data, targets.shape)
+        solution = self._solve(system, targets, rng, coef0=guess, **options)
+        self._keep(data, kernel, points, solution, X_fit_=data.x)
         return solution
 
-    def _fit_kernel(self, data: Data, rng: np.random.RandomState) -> Any:
-        kernel = fit_kernel(
-            self.kernel, data.x, data.space, bandwidth=self.bandwidth, weights=data.weights,
-            metric=self.metric, kernel_params=self.kernel_params, random_state=rng,
-        )  # fmt: skip
-        self._kernel, self._space, self.bandwidth_ = kernel, data.space, kernel.bandwidth
-        self.alpha_ = float(self.alpha)
-        return kernel
-
-    def _solve(self, system: System, targets: Any, coef0: Any, rng: np.random.RandomState,
-               options: dict[str, Any]) -> Solution:  # fmt: skip
-        return system.solve(
-            targets, solver=self.solver, rank=self.rank, tol=self.tol, max_iter=self.max_iter,
-            coef0=coef0, seed=int(rng.randint(2**31 - 1)), name=type(self).__name__, **options,
-        )  # fmt: skip
-
-    def _solve_centers(self, data: Data, kernel: Any, points: Any, chosen: Any, targets: Any,
-                       before: Any) -> Solution:  # fmt: skip
+    def _fit_centers(self, data: Data, kernel: Any, points: Any, targets: Any,
+                     rng: np.random.RandomState) -> Solution:  # fmt: skip
         name = type(self).__name__
-        mapped = kernel.points(chosen, data.space)
+        centers = _centers.choose(self.centers, data.x, data.space, rng)
+        mapped = kernel.points(centers, data.space)
+        guess = self._first_guess(data, (centers.shape[0], targets.shape[1]))
         solution, converged, self._moments = _centers.solve(
-            kernel, points, mapped, targets, data.weights, float(self.alpha), data.space,
-            solver=self.solver, tol=self.tol, max_iter=self.max_iter,
-            coef0=_reshaped(before, (chosen.shape[0], targets.shape[1])), name=name,
+            kernel, points, mapped, targets, data.weights, self.alpha_, data.space,
+            solver=self.solver, tol=self.tol, max_iter=self.max_iter, coef0=guess, name=name,
         )  # fmt: skip
-        self.centers_, self._points = chosen, mapped
+        self._keep(data, kernel, mapped, solution, centers_=centers)
         if not converged:
             warn_unconverged(name, solution, self.tol)
         return solution
 
-    def _scores(self, X: Any) -> tuple[Any, Any]:
-        """The kernel of X with the fitted points times the coefficients, and the way back."""
-        check_is_fitted(self)
-        data = validate(self, X, reset=False, space=self._space)
-        points = self._kernel.points(data.x, data.space)
-        return self._kernel.product(points, self._points, self.dual_coef_), data.like
-
-
-def _reshaped(coef: Any, shape: tuple[int, ...]) -> Any:
-    """Coefficients of a fit before as a first guess of so many, or None."""
-    if coef is None or coef.reshape(-1).shape[0] != shape[0] * shape[1]:
-        return None
-    return coef.reshape(shape)
+    def _first_guess(self, data: Data, shape: tuple[int, ...]) -> Any:
+        """The coefficients of the fit before where they are asked for and as many."""
+        coef = getattr(self, "dual_coef_", None) if self.warm_start else None
+        if coef is None or coef.reshape(-1).shape[0] != shape[0] * shape[1]:
+            return None
+        return data.space.array(coef).reshape(shape)
 
 
 class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
@@ -205,25 +151,26 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
                 "partial_fit adds to the sums of fits before, which solver='direct' keeps. This "
                 f"model was fitted by {self.solver_!r}"
             )
-        data = self._data(X, y, sample_weight, multi_output=True, reset=first)
+        data = self._data(X, y, sample_weight, multi_output=True, reset=first,
+                          space=None if first else self._space)  # fmt: skip
         targets = data.y.reshape(data.y.shape[0], -1)
         if first:
             self._begin(data, targets)
-        x = self._kernel.points(data.x, data.space)
-        self._moments = self._moments.plus(
-            self._kernel, x, self._points, targets, data.weights, data.space
-        )
-        coef = self._moments.solve(self._kernel, self._points, float(self.alpha), data.space)
-        coef = self._space.array(coef)
-        self.dual_coef_ = coef[:, 0] if data.y.ndim == 1 else coef
-        self.solver_, self.n_iter_, self.residual_ = "direct", 1, 0.0
+        self.alpha_ = checked_alpha(self.alpha)
+        kernel, z, space = self._kernel, self._points, data.space
+        x = kernel.points(data.x, space)
+        self._moments = self._moments.plus(kernel, x, z, targets, data.weights, space)
+        coef = space.array(self._moments.solve(kernel, z, self.alpha_, space))
+        coef = coef[:, 0] if data.y.ndim == 1 else coef
+        self._keep(data, kernel, z, Solution(coef, "direct", 1, 0.0), centers_=self.centers_)
         return self
 
     def _begin(self, data: Data, targets: Any) -> None:
+        """Chooses the bandwidth and the centres."""
         rng = check_random_state(self.random_state)
-        kernel = self._fit_kernel(data, rng)
+        self._kernel = self._fit_kernel(data, rng)
         self.centers_ = _centers.choose(self.centers, data.x, data.space, rng)
-        self._points = kernel.points(self.centers_, data.space)
+        self._points = self._kernel.points(self.centers_, data.space)
         m, columns = self.centers_.shape[0], targets.shape[1]
         self._moments = _centers.Moments.none(m, columns, data.space)
 
@@ -311,7 +258,7 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
         """The slope of the softmax, from the scores that points would have in fits without them."""
         if self.centers is not None:
             raise ValueError("probability must be False with centers")
-        system = System(self._kernel, self._points, data.space, float(self.alpha), data.weights)
+        system = System(self._kernel, self._points, data.space, self.alpha_, data.weights)
         if solution.factor is not None:
             diagonal = _select.inverse_diagonal(system, solution.factor)
         else:
