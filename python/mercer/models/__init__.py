@@ -11,7 +11,8 @@ import importlib as _importlib
 from typing import Any
 
 #: Which module has which name; a module is imported when one of its names is first asked for.
-_HOMES = {
+_HOMES: dict[str, str] = {
+    "KernelLogisticRegression": "logistic",
     "KernelRidge": "ridge",
     "KernelRidgeClassifier": "ridge",
 }

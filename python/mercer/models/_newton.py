@@ -1,0 +1,281 @@
+"""Newton's method with conjugate gradients for log losses of kernel expansions f = K a.
+
+The objective is sum_i s_i loss(f_i, y_i) + ridge / 2 tr(a^T K a). Its Hessian in f is W = A A^T, so
+that a Newton step d solves (A A^T K + ridge) d = -(G + ridge a), G the losses' derivatives; d = A u
+with the symmetric (ridge + A^T K A) u = -A^+ (G + ridge a), where A^+ A A^+ = A^+.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+import mercer as mc
+from mercer.models._arrays import Space, host
+from mercer.models._kernels import FittedKernel
+from mercer.models._solve import add_diagonal
+
+_FLOOR = 1e-6  # of probabilities inside Hessians, which must not vanish
+
+
+@dataclass
+class Curvature:
+    """The losses' derivatives at f, and a root A of their Hessian."""
+
+    gradient: Any  # G, [n, k]
+    weights: Any  # [n, k], of which diag(w_c) bounds the blocks of classes from above
+    root: Callable[[Any], Any]  # A v
+    transposed: Callable[[Any], Any]  # A^T v
+    inverse: Callable[[Any], Any]  # A^+ v
+
+
+@dataclass
+class BinaryLoss:
+    """log(1 + exp(f)) - y f, for f and y [n, 1] and labels 0 and 1; s: weights [n, 1]."""
+
+    y: Any
+    s: Any
+    space: Space
+
+    def probabilities(self, f: Any) -> Any:
+        e = self.space.xp.exp(-abs(f))
+        return self.space.xp.where(f >= 0, 1 / (1 + e), e / (1 + e))
+
+    def value(self, f: Any) -> float:
+        xp = self.space.xp
+        soft = (f + abs(f)) / 2 + xp.log(1 + xp.exp(-abs(f)))
+        return _total(self.s * (soft - self.y * f), self.space)
+
+    def curvature(self, f: Any) -> Curvature:
+        p = self.probabilities(f)
+        weights = self.s * (p * (1 - p) + _FLOOR)
+        root = weights**0.5
+        return Curvature(
+            self.s * (p - self.y), weights, lambda v: root * v, lambda v: root * v,
+            lambda v: v / root,
+        )  # fmt: skip
+
+
+@dataclass
+class MultinomialLoss:
+    """log(sum_c exp(f_c)) - f_y, for f [n, k] and y [n, k] of one 1 a row; s: weights [n, 1].
+
+    With q = sqrt(p) the Hessian diag(p) - p p^T is diag(q) (1 - q q^T) diag(q), and 1 - q q^T is a
+    projection.
+    """
+
+    y: Any
+    s: Any
+    space: Space
+
+    def _shares(self, f: Any) -> tuple[Any, Any, Any]:
+        top = f.max(1)
+        top = getattr(top, "values", top)[:, None]  # PyTorch tells the indices too
+        e = self.space.xp.exp(f - top)
+        return e, e.sum(1)[:, None], top
+
+    def probabilities(self, f: Any) -> Any:
+        e, total, _ = self._shares(f)
+        return e / total
+
+    def value(self, f: Any) -> float:
+        _, total, top = self._shares(f)
+        own = (self.y * f).sum(1)[:, None]
+        return _total(self.s * (self.space.xp.log(total) + top - own), self.space)
+
+    def curvature(self, f: Any) -> Curvature:
+        p = self.probabilities(f)
+        q = ((p + _FLOOR) / (1 + p.shape[1] * _FLOOR)) ** 0.5
+        scaled = self.s**0.5 * q
+
+        def project(v: Any) -> Any:
+            return v - q * (q * v).sum(1)[:, None]
+
+        return Curvature(
+            self.s * (p - self.y), scaled * scaled, lambda v: scaled * project(v),
+            lambda v: project(scaled * v), lambda v: v / scaled,
+        )  # fmt: skip
+
+
+def _total(values: Any, space: Space) -> float:
+    return float(space.of("float64").array(values).sum())
+
+
+def _dot(a: Any, b: Any, space: Space) -> float:
+    return _total(a * b, space)
+
+
+@dataclass
+class Expansion:
+    """K a for points x, and preconditioners of ridge + diag(sqrt(w)) K diag(sqrt(w))."""
+
+    kernel: FittedKernel
+    x: Any
+    space: Space
+    ridge: float
+    rank: int
+    direct: bool
+    seed: int
+    products: int = 0
+    _matrix: Any = None
+    _factor: Any = None  # [n, r], of a low rank
+
+    def product(self, v: Any) -> Any:
+        self.products += 1
+        if self.direct or self.kernel.precomputed:
+            return self._stored() @ v
+        return self.kernel.product(self.x, None, self.space.array(v))
+
+    def _stored(self) -> Any:
+        if self._matrix is None:
+            self._matrix = self.x if self.kernel.precomputed else self.kernel.matrix(self.x)
+        return self._matrix
+
+    def preconditioner(self, weights: Any) -> Callable[[Any], Any]:
+        """An approximate inverse for each column of weights [n, k]."""
+        make = self._dense if self.direct else self._low_rank
+        solves = [make(self.space.array(weights[:, c] ** 0.5)) for c in range(weights.shape[1])]
+        return lambda v: self.space.xp.concatenate(
+            [solve(self.space.array(v[:, c : c + 1])) for c, solve in enumerate(solves)], 1
+        )
+
+    def _dense(self, s: Any) -> Callable[[Any], Any]:
+        a = self._stored() * s[:, None] * s
+        add_diagonal(a, self.ridge)
+        factor = mc.linalg.cholesky(a, overwrite_a=True, jitter=1e-6)
+        return lambda v: mc.linalg.cho_solve(factor, v)
+
+    def _low_rank(self, s: Any) -> Callable[[Any], Any]:
+        if self._factor is None:
+            self._factor = random_cholesky(
+                self.kernel, self.x, self.space, self.rank, self.ridge, self.seed
+            )
+        if self._factor.shape[1] == 0:
+            return lambda v: v / self.ridge
+        f = self._factor * s[:, None]
+        wide = self.space.of("float64")
+        gram = wide.array(f.T @ f)
+        top = float((gram.reshape(-1)[:: gram.shape[0] + 1]).max())
+        add_diagonal(gram, max(self.ridge, float(np.finfo(self.space.dtype).eps) * 10 * top))
+        factor = mc.linalg.cholesky(gram, overwrite_a=True)
+
+        def solve(v: Any) -> Any:
+            inner = mc.linalg.cho_solve(factor, wide.array(f.T @ v))
+            return (v - f @ self.space.array(inner)) / self.ridge
+
+        return solve
+
+
+def random_cholesky(kernel: FittedKernel, x: Any, space: Space, rank: int, ridge: float,
+                    seed: int, block: int = 64) -> Any:  # fmt: skip
+    """F [n, r] with K near F F^T, blocks of pivots drawn by the diagonal that is left.
+
+    It ends where that is a tenth of the ridge. (Chen, Epperly, Tropp, Webber, "Randomly pivoted
+    Cholesky", 2023.)
+    """
+    n = x.shape[0]
+    left = np.array(host(kernel.diagonal(x)), np.float64)
+    total, count = left.sum(), 0
+    factor, rng = space.empty(n, rank), np.random.default_rng(seed)
+    while count < rank and left.sum() > max(1e-6 * total, 0.1 * n * ridge):
+        drawn = np.unique(rng.choice(n, min(block, rank - count), p=left / left.sum()))
+        rows = space.index(drawn)
+        columns = x[:, rows] if kernel.precomputed else kernel.matrix(x, space.array(x[rows]))
+        columns = columns - factor[:, :count] @ factor[rows, :count].T
+        corner = np.array(host(columns[rows]), np.float64)
+        lower, pivots, found, _ = scipy.linalg.lapack.dpstrf(
+            corner, lower=1, tol=1e-6 * max(corner.trace() / len(corner), 1e-300)
+        )
+        inverse = scipy.linalg.solve_triangular(np.tril(lower)[:found, :found], np.eye(found),
+                                                lower=True)  # fmt: skip
+        chosen = pivots[:found] - 1
+        new = space.array(columns[:, space.index(chosen)]) @ space.array(inverse.T)
+        factor[:, count : count + found] = new
+        count += found
+        left = np.maximum(left - np.asarray(host((new * new).sum(1)), np.float64), 0)
+        left[drawn[chosen]] = 0
+    return space.array(factor[:, :count])
+
+
+@dataclass
+class Minimum:
+    coef: Any  # a, [n, k]
+    scores: Any  # K a
+    objective: float
+    history: list[float]  # of the objective, from the start on
+    residual: float  # |G + ridge a| / |G|
+    converged: bool
+
+
+def minimise(loss: Any, expansion: Expansion, *, tol: float, max_iter: int,
+             inner: int = 300, coef0: Any = None) -> Minimum:  # fmt: skip
+    """Steps until one is expected to take less than tol of the objective; each lowers it."""
+    space, ridge = expansion.space, expansion.ridge
+    a = space.zeros(*loss.y.shape) if coef0 is None else coef0
+    f = space.zeros(*loss.y.shape) if coef0 is None else expansion.product(a)
+
+    def objective(a: Any, f: Any) -> float:
+        return loss.value(f) + 0.5 * ridge * _dot(a, f, space)
+
+    history, converged, first = [objective(a, f)], False, None
+    for _ in range(max_iter):
+        bend = loss.curvature(f)
+        slope = bend.gradient + ridge * a
+        target = -bend.inverse(slope)
+        length = _dot(target, target, space) ** 0.5
+        first = first or length
+        if length == 0:
+            converged = True
+            break
+        forcing = min(0.1, max(length / first, 1e-3))
+        d, kd = _newton_step(bend, target, expansion, forcing * length, inner)
+        fall = -_dot(slope, kd, space)
+        step, reached = 1.0, history[-1]
+        while step > 1e-4:
+            reached = objective(a + step * d, f + step * kd)
+            if reached < history[-1]:
+                break
+            step /= 2
+        else:  # rounding hides what is left
+            rounding = 10 * float(np.finfo(space.dtype).eps)
+            converged = fall <= max(tol, rounding) * abs(history[-1])
+            break
+        a, f = a + step * d, f + step * kd
+        history.append(reached)
+        if fall / 2 <= tol * abs(reached):
+            converged = True
+            break
+    gradient = loss.curvature(f).gradient
+    norm = _dot(gradient, gradient, space) ** 0.5
+    rest = gradient + ridge * a
+    residual = _dot(rest, rest, space) ** 0.5 / (norm or 1.0)
+    return Minimum(a, f, history[-1], history, residual, converged)
+
+
+def _newton_step(bend: Curvature, target: Any, expansion: Expansion, goal: float,
+                 limit: int) -> tuple[Any, Any]:  # fmt: skip
+    """d = A u and K d, with |target - (ridge + A^T K A) u| at most goal."""
+    space = expansion.space
+    inverse = expansion.preconditioner(bend.weights)
+    d, kd, r = space.zeros(*target.shape), space.zeros(*target.shape), target
+    p = z = inverse(r)
+    rz = _dot(r, z, space)
+    for _ in range(limit):
+        ap = bend.root(p)
+        kap = expansion.product(ap)
+        q = expansion.ridge * p + bend.transposed(kap)
+        curve = _dot(p, q, space)
+        if not (curve > 0 and rz > 0):
+            break  # rounding, or a kernel that is not positive definite: what is found is downhill
+        step = rz / curve
+        d, kd, r = d + step * ap, kd + step * kap, r - step * q
+        if _dot(r, r, space) ** 0.5 <= goal:
+            break
+        z = inverse(r)
+        rz, last = _dot(r, z, space), rz
+        p = z + (rz / last) * p
+    return d, kd

@@ -1,0 +1,181 @@
+"""Kernel logistic regression."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from mercer.models import _memory
+from mercer.models._arrays import ClassifierScore, Data, host, restores, validate
+from mercer.models._kernels import PRECOMPUTED, fit_kernel
+from mercer.models._labels import answers, class_weights, encode, indicator
+from mercer.models._newton import BinaryLoss, Expansion, Minimum, MultinomialLoss, minimise
+from mercer.models._solve import auto_rank
+
+_DIRECT = 4_000_000  # numbers in all factors up to which "auto" stores them
+
+
+class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
+    """Logistic regression in a kernel's function space: probabilities of two or more classes.
+
+    Minimises sum_i s_i loss(f(x_i), y_i) + |f|^2 / (2 C) over f(x) = sum_n k(x, x_n) coef_n,
+    without an intercept; the loss is the negative log-likelihood of the label, multinomial where
+    there are more than two classes, and s are the weights. Newton's method with conjugate
+    gradients: a randomly pivoted Cholesky factor of the kernel matrix, made once and weighted anew
+    in each step, is the preconditioner, and no matrix is stored; of few points factors are exact.
+    Each step lowers the objective.
+
+    kernel, bandwidth, metric, kernel_params: those of ``KernelRidge``. C: the inverse of the
+    regularisation, scikit-learn's. class_weight: None, "balanced" or a dict of labels. solver:
+    "auto", "direct" (factors of [n, n], one for each class) or "cg". rank: columns of the
+    preconditioner's factor. tol: a fit ends where a step promises less than this part of the
+    objective. max_iter: Newton steps at most. warm_start: begins with the coefficients of the fit
+    before, where it had as many rows and classes. device: "cuda" takes arrays of the host there.
+
+    Attributes: ``classes_``; ``dual_coef_`` [n] or [n, classes] and ``X_fit_`` [n, d];
+    ``objective_``, ``objectives_`` (of each step), ``residual_`` (the gradient's length as a part
+    of the losses'), ``n_iter_`` (steps), ``n_products_`` (with the kernel matrix), ``solver_``,
+    ``bandwidth_``.
+
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from mercer.models import KernelLogisticRegression
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> KernelLogisticRegression(C=10.0).fit(scale(X), y).predict_proba(scale(X)[:2]).shape
+    (2, 2)
+    """
+
+    def __init__(self, kernel: Any = "gauss", *, bandwidth: float | str = "scale", C: float = 1.0,
+                 metric: Any = None, class_weight: Any = None, solver: str = "auto",
+                 rank: int | str = "auto", tol: float = 1e-8, max_iter: int = 100,
+                 kernel_params: Mapping[str, float] | None = None, warm_start: bool = False,
+                 device: str | None = None, random_state: Any = None) -> None:  # fmt: skip
+        self.kernel = kernel
+        self.bandwidth = bandwidth
+        self.C = C
+        self.metric = metric
+        self.class_weight = class_weight
+        self.solver = solver
+        self.rank = rank
+        self.tol = tol
+        self.max_iter = max_iter
+        self.kernel_params = kernel_params
+        self.warm_start = warm_start
+        self.device = device
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
+        return tags
+
+    @restores
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelLogisticRegression:
+        """X: [n, d]; y: [n] labels; sample_weight: [n] from 0 on.
+
+        Raises ValueError as scikit-learn does, and for values of options that are none; MemoryError
+        where "direct" does not fit. ConvergenceWarning: max_iter steps did not reach tol.
+        """
+        self._check()
+        data = validate(self, X, y, sample_weight=sample_weight, labels=True, device=self.device)
+        classes, numbers = encode(self, data.y)
+        kernel = fit_kernel(
+            self.kernel, data.x, data.space, bandwidth=self.bandwidth, weights=data.weights,
+            metric=self.metric, kernel_params=self.kernel_params, random_state=self.random_state,
+        )  # fmt: skip
+        weights = None if data.weights is None else np.asarray(host(data.weights))
+        weights = class_weights(self.class_weight, classes, numbers, weights)
+        expansion = self._expansion(kernel, data, len(classes))
+        found = self._minimise(expansion, data, classes, numbers, weights)
+        self._kernel, self._space, self._points = kernel, data.space, expansion.x
+        self.classes_, self.X_fit_, self.bandwidth_ = classes, data.x, kernel.bandwidth
+        self.dual_coef_ = found.coef if len(classes) > 2 else found.coef[:, 0]
+        self.objective_, self.objectives_ = found.objective, np.array(found.history)
+        self.residual_, self.n_iter_ = found.residual, len(found.history) - 1
+        self.n_products_ = expansion.products
+        self.solver_ = "direct" if expansion.direct else "cg"
+        return self
+
+    def _check(self) -> None:
+        if not (isinstance(self.C, (int, float, np.number)) and 0 < self.C < np.inf):
+            raise ValueError(f"C must be a positive number. Received {self.C!r}")
+        if self.solver not in ("auto", "direct", "cg"):
+            raise ValueError(
+                f'solver must be "auto", "direct" or "cg". Received {self.solver!r}'
+            )  # fmt: skip
+        if self.max_iter < 1 or not self.tol >= 0:
+            raise ValueError(
+                "max_iter must be 1 or more and tol 0 or more. "
+                f"Received {self.max_iter!r} and {self.tol!r}"
+            )
+
+    def _expansion(self, kernel: Any, data: Data, classes: int) -> Expansion:
+        n, columns = int(data.x.shape[0]), classes if classes > 2 else 1
+        direct = self.solver == "direct" or (self.solver == "auto" and n * n * columns <= _DIRECT)
+        if direct:
+            needed = n * n * (columns + 1) * np.dtype(data.space.dtype).itemsize
+            _memory.require(needed, data.space, 'solver="direct"', n, type(self).__name__)
+        rank = auto_rank(n) if self.rank == "auto" else min(int(self.rank), n)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        points = kernel.points(data.x, data.space)
+        return Expansion(kernel, points, data.space, 1 / float(self.C), rank, direct, seed)
+
+    def _minimise(self, expansion: Expansion, data: Data, classes: np.ndarray, numbers: np.ndarray,
+                  weights: np.ndarray | None) -> Minimum:  # fmt: skip
+        space = data.space
+        rows = np.ones((len(numbers), 1)) if weights is None else weights[:, None]
+        loss = (MultinomialLoss if len(classes) > 2 else BinaryLoss)(
+            indicator(numbers, len(classes), space), space.array(rows), space
+        )
+        found = minimise(
+            loss, expansion, tol=self.tol, max_iter=self.max_iter, coef0=self._start(loss, space)
+        )
+        if not found.converged:
+            warnings.warn(
+                f"{type(self).__name__}: {self.max_iter} steps of Newton's method did not reach "
+                f"tol = {self.tol:g}. A larger max_iter, tol or rank, or a smaller C, ends it",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        return found
+
+    def _start(self, loss: Any, space: Any) -> Any:
+        before = getattr(self, "dual_coef_", None) if self.warm_start else None
+        if before is None:
+            return None
+        before = before.reshape(before.shape[0], -1)
+        return space.array(before) if tuple(before.shape) == tuple(loss.y.shape) else None
+
+    def _scores(self, X: Any) -> tuple[Any, Any]:
+        """f(X) [m, k], k = 1 for two classes, and the way back to X's library."""
+        check_is_fitted(self)
+        data = validate(self, X, reset=False, space=self._space)
+        coef = self.dual_coef_.reshape(self.dual_coef_.shape[0], -1)
+        points = self._kernel.points(data.x, data.space)
+        return self._kernel.product(points, self._points, coef), data.like
+
+    def decision_function(self, X: Any) -> Any:
+        """X: [m, d]; the logarithms of odds [m] of the second class, of more classes [m, k]."""
+        f, like = self._scores(X)
+        return like(f[:, 0] if len(self.classes_) == 2 else f)
+
+    def predict_proba(self, X: Any) -> Any:
+        """X: [m, d]; the probabilities [m, k] of ``classes_``."""
+        f, like = self._scores(X)
+        if len(self.classes_) > 2:
+            return like(MultinomialLoss(None, None, self._space).probabilities(f))
+        loss = BinaryLoss(None, None, self._space)
+        return like(self._space.xp.concatenate([loss.probabilities(g) for g in (-f, f)], 1))
+
+    def predict(self, X: Any) -> Any:
+        """X: [m, d]; labels [m]."""
+        f, like = self._scores(X)
+        numbers = f.argmax(1) if len(self.classes_) > 2 else (f[:, 0] > 0) * 1
+        return answers(self.classes_, numbers, like)
