@@ -148,6 +148,18 @@ def test_precomputed_and_metric():
     np.testing.assert_allclose(m.decision_function(k), scaled.decision_function(x), atol=1e-5)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_weights_of_zero_in_a_precomputed_matrix(classes):
+    x, y = two_classes()
+    y = y + (x[:, 1] > 1) * (classes - 2)
+    s = (np.arange(len(y)) % 3 > 0).astype(float)
+    k = mc.kernel_matrix(mc.gauss(bandwidth=1.0), x)
+    m = KernelLogisticRegression("precomputed", solver="cg", **EXACT).fit(k, y, s)
+    fewer = KernelLogisticRegression(bandwidth=1.0, **EXACT).fit(x[s > 0], y[s > 0])
+    np.testing.assert_allclose(m.decision_function(k), fewer.decision_function(x), atol=1e-5)
+    np.testing.assert_allclose(m.dual_coef_[s == 0], 0, atol=1e-9)
+
+
 def test_warm_start_and_pickle():
     x, y = two_classes()
     m = KernelLogisticRegression(warm_start=True, random_state=0).fit(x, y)

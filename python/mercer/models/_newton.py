@@ -52,7 +52,7 @@ class BinaryLoss:
 
     def curvature(self, f: Any) -> Curvature:
         p = self.probabilities(f)
-        weights = self.s * (p * (1 - p) + _FLOOR)
+        weights = _lifted(self.s) * (p * (1 - p) + _FLOOR)
         root = weights**0.5
         return Curvature(
             self.s * (p - self.y), weights, lambda v: root * v, lambda v: root * v,
@@ -90,7 +90,7 @@ class MultinomialLoss:
     def curvature(self, f: Any) -> Curvature:
         p = self.probabilities(f)
         q = ((p + _FLOOR) / (1 + p.shape[1] * _FLOOR)) ** 0.5
-        scaled = self.s**0.5 * q
+        scaled = _lifted(self.s) ** 0.5 * q
 
         def project(v: Any) -> Any:
             return v - q * (q * v).sum(1)[:, None]
@@ -99,6 +99,11 @@ class MultinomialLoss:
             self.s * (p - self.y), scaled * scaled, lambda v: scaled * project(v),
             lambda v: project(scaled * v), lambda v: v / scaled,
         )  # fmt: skip
+
+
+def _lifted(s: Any) -> Any:
+    """Weights of points in Hessians, which have roots to divide by; those of 0 have no gradient."""
+    return s + 1e-9 * s.max()
 
 
 def _total(values: Any, space: Space) -> float:

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.models import _memory
 from mercer.models._arrays import ClassifierScore, Data, host, restores, validate
-from mercer.models._kernels import PRECOMPUTED, fit_kernel
+from mercer.models._kernels import PRECOMPUTED, check_precomputed, fit_kernel
 from mercer.models._labels import answers, class_weights, encode, indicator
 from mercer.models._newton import BinaryLoss, Expansion, Minimum, MultinomialLoss, minimise
 from mercer.models._solve import auto_rank
@@ -73,8 +73,12 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
+        tags.input_tags.pairwise = self._precomputed
         return tags
+
+    @property
+    def _precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
 
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelLogisticRegression:
@@ -84,7 +88,12 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
         where "direct" does not fit. ConvergenceWarning: max_iter steps did not reach tol.
         """
         self._check()
-        data = validate(self, X, y, sample_weight=sample_weight, labels=True, device=self.device)
+        data = validate(
+            self, X, y, sample_weight=sample_weight, labels=True, device=self.device,
+            keep_rows=self._precomputed,
+        )  # fmt: skip
+        if self._precomputed:
+            check_precomputed(data.x)
         classes, numbers = encode(self, data.y)
         kernel = fit_kernel(
             self.kernel, data.x, data.space, bandwidth=self.bandwidth, weights=data.weights,
