@@ -120,13 +120,13 @@ def test_class_weight():
 def test_float32_with_a_low_rank_and_digits():
     x, y = load_digits(return_X_y=True)
     x = (x / 16).astype(np.float32)
-    m = KernelLogisticRegression(C=100.0, solver="cg", random_state=0).fit(x[:500], y[:500])
+    m = KernelLogisticRegression(C=100.0, solver="cg", random_state=0).fit(x[:300], y[:300])
     assert m.dual_coef_.dtype == np.float32
-    assert m.score(x[500:], y[500:]) > 0.93
-    p = m.predict_proba(x[500:])
+    assert m.score(x[300:], y[300:]) > 0.88
+    p = m.predict_proba(x[900:])
     np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
     exact = KernelLogisticRegression(C=100.0, solver="cg", random_state=0)
-    exact.fit(x[:500].astype(float), y[:500])
+    exact.fit(x[:300].astype(float), y[:300])
     np.testing.assert_allclose(m.objective_, exact.objective_, rtol=1e-5)
 
 

@@ -15,6 +15,8 @@ _HOMES: dict[str, str] = {
     "KernelLogisticRegression": "logistic",
     "KernelRidge": "ridge",
     "KernelRidgeClassifier": "ridge",
+    "RFMClassifier": "feature_machine",
+    "RFMRegressor": "feature_machine",
 }
 
 __all__ = sorted(_HOMES)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 import mercer as mc
-from mercer.models._arrays import Space, host
+from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
+from mercer.models._low_rank import LowRank, conjugate_gradients, of_all, random_cholesky
 from mercer.models._solve import add_diagonal
 
 _FLOOR = 1e-6  # of probabilities inside Hessians, which must not vanish
@@ -127,7 +127,7 @@ class Expansion:
     seed: int
     products: int = 0
     _matrix: Any = None
-    _factor: Any = None  # [n, r], of a low rank
+    _factor: LowRank | None = None
 
     def product(self, v: Any) -> Any:
         self.products += 1
@@ -159,51 +159,7 @@ class Expansion:
             self._factor = random_cholesky(
                 self.kernel, self.x, self.space, self.rank, self.ridge, self.seed
             )
-        if self._factor.shape[1] == 0:
-            return lambda v: v / self.ridge
-        f = self._factor * s[:, None]
-        wide = self.space.of("float64")
-        gram = wide.array(f.T @ f)
-        top = float((gram.reshape(-1)[:: gram.shape[0] + 1]).max())
-        add_diagonal(gram, max(self.ridge, float(np.finfo(self.space.dtype).eps) * 10 * top))
-        factor = mc.linalg.cholesky(gram, overwrite_a=True)
-
-        def solve(v: Any) -> Any:
-            inner = mc.linalg.cho_solve(factor, wide.array(f.T @ v))
-            return (v - f @ self.space.array(inner)) / self.ridge
-
-        return solve
-
-
-def random_cholesky(kernel: FittedKernel, x: Any, space: Space, rank: int, ridge: float,
-                    seed: int, block: int = 64) -> Any:  # fmt: skip
-    """F [n, r] with K near F F^T, blocks of pivots drawn by the diagonal that is left.
-
-    It ends where that is a tenth of the ridge. (Chen, Epperly, Tropp, Webber, "Randomly pivoted
-    Cholesky", 2023.)
-    """
-    n = x.shape[0]
-    left = np.array(host(kernel.diagonal(x)), np.float64)
-    total, count = left.sum(), 0
-    factor, rng = space.empty(n, rank), np.random.default_rng(seed)
-    while count < rank and left.sum() > max(1e-6 * total, 0.1 * n * ridge):
-        drawn = np.unique(rng.choice(n, min(block, rank - count), p=left / left.sum()))
-        rows = space.index(drawn)
-        columns = x[:, rows] if kernel.precomputed else kernel.matrix(x, space.array(x[rows]))
-        columns = columns - factor[:, :count] @ factor[rows, :count].T
-        corner = np.array(host(columns[rows]), np.float64)
-        lower, pivots, found, _ = scipy.linalg.lapack.dpstrf(
-            corner, lower=1, tol=1e-6 * max(corner.trace() / len(corner), 1e-300)
-        )
-        inverse = scipy.linalg.solve_triangular(np.tril(lower)[:found, :found], np.eye(found),
-                                                lower=True)  # fmt: skip
-        chosen = pivots[:found] - 1
-        new = space.array(columns[:, space.index(chosen)]) @ space.array(inverse.T)
-        factor[:, count : count + found] = new
-        count += found
-        left = np.maximum(left - np.asarray(host((new * new).sum(1)), np.float64), 0)
-        left[drawn[chosen]] = 0
-    return space.array(factor[:, :count])
+        return self._factor.inverse(self.ridge, s)
 
 
 @dataclass
@@ -264,23 +220,11 @@ def minimise(loss: Any, expansion: Expansion, *, tol: float, max_iter: int,
 def _newton_step(bend: Curvature, target: Any, expansion: Expansion, goal: float,
                  limit: int) -> tuple[Any, Any]:  # fmt: skip
     """d = A u and K d, with |target - (ridge + A^T K A) u| at most goal."""
-    space = expansion.space
+
+    def multiply(p: Any) -> tuple[Any, Any]:
+        image = expansion.product(bend.root(p))
+        return expansion.ridge * p + bend.transposed(image), image
+
     inverse = expansion.preconditioner(bend.weights)
-    d, kd, r = space.zeros(*target.shape), space.zeros(*target.shape), target
-    p = z = inverse(r)
-    rz = _dot(r, z, space)
-    for _ in range(limit):
-        ap = bend.root(p)
-        kap = expansion.product(ap)
-        q = expansion.ridge * p + bend.transposed(kap)
-        curve = _dot(p, q, space)
-        if not (curve > 0 and rz > 0):
-            break  # rounding, or a kernel that is not positive definite: what is found is downhill
-        step = rz / curve
-        d, kd, r = d + step * ap, kd + step * kap, r - step * q
-        if _dot(r, r, space) ** 0.5 <= goal:
-            break
-        z = inverse(r)
-        rz, last = _dot(r, z, space), rz
-        p = z + (rz / last) * p
-    return d, kd
+    found = conjugate_gradients(multiply, inverse, target, goal, limit, expansion.space, of_all)
+    return bend.root(found.x), found.kept
