@@ -190,8 +190,8 @@ def validate(
         y = host(y)
     options: dict[str, Any] = {"reset": reset, "ensure_min_samples": min_samples}
     options["dtype"] = [np.float64, np.float32]
-    if y is not _NONE and y is not None and not labels:
-        options |= {"multi_output": multi_output, "y_numeric": True}
+    if y is not _NONE and y is not None:
+        options |= {"multi_output": multi_output, "y_numeric": not labels}
     x, target, shell = _checked(estimator, X, y, options)
     space = space or space_of(X, device, _dtype(x))
     weights = _weights(sample_weight, shell)
