@@ -12,11 +12,21 @@ from typing import Any
 
 #: Which module has which name; a module is imported when one of its names is first asked for.
 _HOMES: dict[str, str] = {
+    "HSIC": "two_samples",
+    "KNeighborsClassifier": "neighbors",
+    "KNeighborsRegressor": "neighbors",
+    "KNeighborsTransformer": "neighbors",
+    "KernelDensity": "density",
     "KernelLogisticRegression": "logistic",
+    "KernelPCA": "decomposition",
     "KernelRidge": "ridge",
     "KernelRidgeClassifier": "ridge",
+    "MMD": "two_samples",
+    "Nystroem": "decomposition",
+    "PermutationTest": "two_samples",
     "RFMClassifier": "feature_machine",
     "RFMRegressor": "feature_machine",
+    "SpectralEmbedding": "spectral_embedding",
 }
 
 __all__ = sorted(_HOMES)
