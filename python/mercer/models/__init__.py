@@ -12,6 +12,7 @@ from typing import Any
 
 #: Which module has which name; a module is imported when one of its names is first asked for.
 _HOMES: dict[str, str] = {
+    "GaussianProcessRegressor": "gaussian_process",
     "HSIC": "two_samples",
     "KNeighborsClassifier": "neighbors",
     "KNeighborsRegressor": "neighbors",
@@ -26,6 +27,7 @@ _HOMES: dict[str, str] = {
     "PermutationTest": "two_samples",
     "RFMClassifier": "feature_machine",
     "RFMRegressor": "feature_machine",
+    "SparseGaussianProcessRegressor": "sparse_gaussian_process",
     "SpectralEmbedding": "spectral_embedding",
 }
 

@@ -1,0 +1,190 @@
+"""Gaussian process regression, exact by Cholesky factors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+import mercer as mc
+from mercer.models import _gp_parameters
+from mercer.models._arrays import restores
+from mercer.models._gp_base import GaussianProcess, Task, require
+from mercer.models._gp_exact import ExactLikelihood, Problem, not_definite
+from mercer.models._gp_parameters import Optimum
+from mercer.models._gp_posterior import ExactPosterior
+
+
+class GaussianProcessRegressor(GaussianProcess):
+    """Gaussian process regression with a kernel amplitude * f(x / lengthscale) and noise.
+
+    The amplitude, the length scales and the variance of the noise maximise the log marginal
+    likelihood, from one pass over the pairs for its gradient, whatever the number of length scales.
+
+    Parameters
+    ----------
+    kernel : a name of the zoo ("matern52", "gauss", "rbf", ...), the text of a formula, an
+        expression or a function of two points; positive definite. Its own bandwidth is 1.
+    ard : a length scale for each feature; False: one for all.
+    lengthscale : the first guess: "scale" (the features' standard deviations times sqrt(d)), a
+        number, or with ard [d].
+    amplitude, noise : first guesses of the kernel's factor and of the noise's variance, in units
+        of the normalised y.
+    bounds : None, "fixed", or a dict with a pair (low, high), or "fixed", for "amplitude",
+        "lengthscale" (also [d, 2]) and "noise". By default (1e-5, 1e5), (1e-2, 1e3) times the
+        features' standard deviations, and (1e-5, 1e5).
+    normalize_y : the mean and the standard deviation of each output are taken out, weighted.
+    optimizer : "auto" ("lbfgs"), "lbfgs", "adam", None for the first guesses as they are, or a
+        function (objective, theta, bounds) -> (theta, value) of a minimiser, as scikit-learn's.
+    n_restarts : further starts of "lbfgs", uniform in the logarithms between the bounds.
+    max_iter : iterations of the optimizer at most; None: 200 of "lbfgs", 50 of "adam".
+    kernel_params : numbers for the kernel's other parameters.
+    random_state : of restarts.
+    device : "cuda" computes there with arrays of the host.
+
+    Attributes
+    ----------
+    amplitude_, lengthscale_ ([d], or a number without ard), noise_ : the values that were found.
+    theta_ : their logarithms [d + 2] in this order. bounds_ : those of theta_, [d + 2, 2].
+    log_marginal_likelihood_value_ : at theta_, summed over outputs, of the normalised y.
+    alpha_ : (K + noise)^-1 y, [n] or [n, p]. L_ : the Cholesky factor [n, n].
+    X_train_, y_train_ : what was fitted, y normalised: each row once, with the mean of its y where
+        up to 16384 points repeat some, and none of weight 0.
+    n_iter_ : iterations of the optimizer. kernel_ : the formula. n_features_in_,
+        feature_names_in_ : scikit-learn's.
+
+    A weight counts as repetitions of its row: it divides the noise, and integers give the
+    likelihood of repeated rows. Rasmussen, Williams, "Gaussian processes for machine learning",
+    2006.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mercer.models import GaussianProcessRegressor
+    >>> x = np.linspace(0, 6, 50)[:, None]
+    >>> gp = GaussianProcessRegressor("gauss").fit(x, np.sin(x[:, 0]))
+    >>> mean, std = gp.predict(x, return_std=True)
+    >>> bool(abs(mean - np.sin(x[:, 0])).max() < 0.02)
+    True
+    """
+
+    def __init__(
+        self, kernel: Any = "matern52", *, ard: bool = True, lengthscale: Any = "scale",
+        amplitude: float = 1.0, noise: float = 0.1, bounds: Any = None, normalize_y: bool = True,
+        optimizer: str | Callable | None = "auto", n_restarts: int = 0,
+        max_iter: int | None = None, kernel_params: Mapping[str, float] | None = None,
+        random_state: Any = None, device: str | None = None,
+    ) -> None:  # fmt: skip
+        self.kernel = kernel
+        self.ard = ard
+        self.lengthscale = lengthscale
+        self.amplitude = amplitude
+        self.noise = noise
+        self.bounds = bounds
+        self.normalize_y = normalize_y
+        self.optimizer = optimizer
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.kernel_params = kernel_params
+        self.random_state = random_state
+        self.device = device
+
+    @restores
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GaussianProcessRegressor:
+        """Fits to X [n, d] and y [n] or [n, p]; sample_weight: [n], not negative.
+
+        Raises scikit-learn's ValueErrors for what it is given, MemoryError where the matrices of
+        "direct" would not fit, LinAlgError where the kernel is not positive definite; then, and
+        where it is interrupted, the estimator stays as it was.
+        """
+        task = self._task(X, y, sample_weight)
+        optimizer = self._optimizer()
+        self._reckon(task)
+        self._fit_direct(task, optimizer)
+        return self
+
+    def _reckon(self, task: Task) -> None:
+        """MemoryError where two matrices [n, n] are more than what is free."""
+        given, n = task.problem, task.problem.x.shape[0]
+        itemsize = np.dtype(given.space.dtype).itemsize
+        advice = "SparseGaussianProcessRegressor needs less"
+        require(self, 2 * n * n * itemsize, given.space, f"the likelihood of {n} points", advice)
+
+    def _optimizer(self) -> str | Callable | None:
+        if self.optimizer == "auto":
+            return "lbfgs"
+        if self.optimizer is None or self.optimizer == "adam":
+            return self.optimizer
+        if self.optimizer != "lbfgs" and not callable(self.optimizer):
+            raise ValueError(
+                'optimizer must be "auto", "lbfgs", "adam", a function or None. '
+                f"Received {self.optimizer!r}"
+            )
+        return self.optimizer
+
+    def _fit_direct(self, task: Task, optimizer: str | Callable | None) -> None:
+        likelihood = ExactLikelihood(task.problem)
+        best = self._optimum(task, optimizer, likelihood)
+        given = likelihood.data = task.in_order
+        try:
+            scaled, factor, coef = likelihood.factored(best.theta)
+        except mc.LinAlgError as error:
+            raise not_definite(given, best.theta) from error
+        self._finish(task, best.theta)
+        self._posterior = ExactPosterior(given.f, self.amplitude_, scaled, coef, factor)
+        self._keep(task, given, coef)
+        self.L_ = factor
+        self.n_iter_ = best.n_iter
+        self.log_marginal_likelihood_value_ = best.value
+
+    def _optimum(self, task: Task, optimizer: Any, objective: Any) -> Optimum:
+        first, *others = _gp_parameters.starts(
+            task.theta, task.bounds, self.n_restarts if optimizer == "lbfgs" else 0, task.rng
+        )
+        if optimizer is None:
+            return Optimum(task.theta, objective(task.theta, gradient=False)[0], 0, True)
+        if callable(optimizer):
+            theta, value = optimizer(
+                lambda t, eval_gradient=True: _negative(objective(t), eval_gradient), first,
+                task.bounds,
+            )  # fmt: skip
+            return Optimum(np.asarray(theta, dtype=np.float64), -float(value), 1, True)
+        if optimizer == "adam":
+            steps = self.max_iter or 50
+            best = _gp_parameters.adam(lambda t: objective(t)[1], first, task.bounds, steps)
+            best = best._replace(value=objective(best.theta, gradient=False)[0])
+        else:
+            steps = self.max_iter or 200
+            found = [
+                _gp_parameters.lbfgs(objective, start, task.bounds, steps)
+                for start in (first, *others)
+            ]
+            best = max(found, key=lambda one: one.value)
+        if not best.converged:
+            _gp_parameters.warn_not_converged(type(self).__name__, steps)
+        return best
+
+    def _keep(self, task: Task, given: Problem, coef: Any) -> None:
+        self._problem, self.X_train_ = given, given.x
+        self.y_train_ = given.y[:, 0] if task.one_output else given.y
+        self.alpha_ = coef[:, 0] if task.one_output else coef
+
+    def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
+        """The log likelihood of theta [d + 2], theta_ where None, and the gradient beside it.
+
+        ValueError for a theta of another shape, NotFittedError before fit.
+        """
+        check_is_fitted(self)
+        if theta is None and not eval_gradient:
+            return self.log_marginal_likelihood_value_
+        theta = self.theta_ if theta is None else np.asarray(theta, dtype=np.float64)
+        if theta.shape != self.theta_.shape:
+            raise ValueError(f"theta must have shape {self.theta_.shape}. Received {theta.shape}")
+        value, gradient = ExactLikelihood(self._problem)(theta, eval_gradient)
+        return (value, gradient) if eval_gradient else value
+
+
+def _negative(value: tuple[float, np.ndarray], eval_gradient: bool) -> Any:
+    return (-value[0], -value[1]) if eval_gradient else -value[0]
