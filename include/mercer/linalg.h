@@ -3,7 +3,7 @@
 //
 // Shapes   a [..., n, n]; b [..., n, k], or [n] alone. Leading axes of a and b broadcast by NumPy's rule; a matrix that
 //          serves several right-hand sides is factored once. n, k and batches may be 0.
-// Dtypes   float32 or float64, one for all arrays of a call; pivots and info are int64.
+// Dtypes   float32 or float64, one for all arrays of a call but where it says else; pivots and info are int64.
 // Memory   Any strides, in elements. Rows or columns of neighbouring elements are read where they lie, padded or not;
 //          other layouts are copied. Inputs are left as they are, but for what is said to be overwritten. An output
 //          must not overlap an input or another output; x may be the very view b, and out, lu or v the view a, which is
@@ -57,8 +57,24 @@ void solve_cholesky(const Tensor& a, const Tensor& b, const Tensor& x, const Opt
 void cho_solve(const Tensor& factor, const Tensor& b, const Tensor& x, const Options& options = {},
                Context& context = Context::shared());
 
+/// out = a^-1 with the factor that cholesky gave: all of it, symmetric, in 2/3 n^3 operations, a third of what
+/// cho_solve takes for the identity. out [..., n, n] may be the very view factor. A factor with a pivot that is not
+/// positive, with NaN or an infinity, gives NaN. Options: lower, queue, verb.
+void cho_inverse(const Tensor& factor, const Tensor& out, const Options& options = {},
+                 Context& context = Context::shared());
+
+/// Its diagonal alone, out [..., n], in half the operations and without a matrix; sums are taken in double.
+void cho_inverse_diagonal(const Tensor& factor, const Tensor& out, const Options& options = {},
+                          Context& context = Context::shared());
+
+/// x = t^-1 b, or t^-T b when `transposed`, where t is the triangle of a [..., n, n] that Options::lower names, with
+/// ones on its diagonal, whatever lies there, when `unit_diagonal`. x [..., n, k], or [..., n] for b [n]. Zeros on the
+/// diagonal give infinities and NaN. Options: lower, queue, verb.
+void solve_triangular(const Tensor& a, const Tensor& b, const Tensor& x, bool transposed = false,
+                      bool unit_diagonal = false, const Options& options = {}, Context& context = Context::shared());
+
 /// inv_quad[..., e] = b_e^T a^-1 b_e for the columns b_e of b ([...] for b [n]) and logdet[...] = log det a, of the
-/// axes of a: the two parts of a Gaussian's log-likelihood, from one factor.
+/// axes of a: the two parts of a Gaussian's log-likelihood, from one factor. Both are float64.
 void inv_quad_logdet(const Tensor& a, const Tensor& b, const Tensor& inv_quad, const Tensor& logdet,
                      const Options& options = {}, Context& context = Context::shared());
 

@@ -76,6 +76,39 @@ nb::object py_cho_solve(nb::handle factor, nb::handle b, bool lower, bool overwr
   return x.object;
 }
 
+nb::object py_cho_inverse(nb::handle factor, bool lower, bool overwrite_factor, nb::handle out, nb::handle workspace) {
+  LinalgCall call("cho_inverse", "factor", factor, overwrite_factor, workspace);
+  call.options().lower = lower;
+  const ops::DenseCall checked(call.verb(), "factor", call.a(), call.options());
+  const Output inverse = overwrite_factor ? call.in_place(factor, call.a(), out, "overwrite_factor")
+                                          : call.output(out, "out", checked.type(), call.a().shape);
+  call.run([&](const linalg::Options& options) { linalg::cho_inverse(call.a(), *inverse.view, options); });
+  return inverse.object;
+}
+
+nb::object py_cho_inverse_diagonal(nb::handle factor, bool lower, nb::handle out, nb::handle workspace) {
+  LinalgCall call("cho_inverse_diagonal", "factor", factor, false, workspace);
+  call.options().lower = lower;
+  const ops::DenseCall checked(call.verb(), "factor", call.a(), call.options());
+  const Output diagonal = call.output(out, "out", checked.type(), joined(checked.a_batch(), {checked.order()}));
+  call.run([&](const linalg::Options& options) { linalg::cho_inverse_diagonal(call.a(), *diagonal.view, options); });
+  return diagonal.object;
+}
+
+nb::object py_solve_triangular(nb::handle a, nb::handle b, bool lower, bool transposed, bool unit_diagonal,
+                               bool overwrite_b, nb::handle out, nb::handle workspace) {
+  LinalgCall call("solve_triangular", "a", a, false, workspace);
+  call.options().lower = lower;
+  const Tensor& rhs = call.input(b, "b", overwrite_b);
+  ops::DenseCall checked(call.verb(), "a", call.a(), call.options());
+  checked.right_hand_side(rhs);
+  const Output x = solution(call, checked, b, rhs, overwrite_b, out);
+  call.run([&](const linalg::Options& options) {
+    linalg::solve_triangular(call.a(), rhs, *x.view, transposed, unit_diagonal, options);
+  });
+  return x.object;
+}
+
 nb::object py_inv_quad_logdet(nb::handle a, nb::handle b, bool lower, bool overwrite_a, nb::handle jitter, bool check,
                               nb::handle out, nb::handle workspace) {
   LinalgCall call("inv_quad_logdet", "a", a, overwrite_a, workspace);
@@ -86,8 +119,8 @@ nb::object py_inv_quad_logdet(nb::handle a, nb::handle b, bool lower, bool overw
   ops::DenseCall checked(call.verb(), "a", call.a(), call.options());
   checked.right_hand_side(rhs);
   const auto [given_quad, given_logdet] = pair_of(out, call.verb(), "out", "inv_quad, logdet");
-  const Output quad = call.output(given_quad, "out[0]", checked.type(), checked.of_columns(-1));
-  const Output logdet = call.output(given_logdet, "out[1]", checked.type(), checked.a_batch());
+  const Output quad = call.output(given_quad, "out[0]", Dtype::float64, checked.of_columns(-1));
+  const Output logdet = call.output(given_logdet, "out[1]", Dtype::float64, checked.a_batch());
   return call.run(check, checked.a_batch(), nb::make_tuple(quad.object, logdet.object),
                   [&](const linalg::Options& options) {
                     linalg::inv_quad_logdet(call.a(), rhs, *quad.view, *logdet.view, options);
@@ -183,6 +216,13 @@ void bind_linalg(nb::module_& module) {
              nb::sig(kSolveCholeskyUnchecked));
   module.def("cho_solve", py_cho_solve, "factor"_a, "b"_a, nb::kw_only(), MERCER_LOWER, "overwrite_b"_a = false,
              MERCER_LAST, nb::sig(kChoSolveSignature), kChoSolveDoc);
+  module.def("cho_inverse", py_cho_inverse, "factor"_a, nb::kw_only(), MERCER_LOWER, "overwrite_factor"_a = false,
+             MERCER_LAST, nb::sig(kChoInverseSignature), kChoInverseDoc);
+  module.def("cho_inverse_diagonal", py_cho_inverse_diagonal, "factor"_a, nb::kw_only(), MERCER_LOWER, MERCER_LAST,
+             nb::sig(kChoInverseDiagonalSignature), kChoInverseDiagonalDoc);
+  module.def("solve_triangular", py_solve_triangular, "a"_a, "b"_a, nb::kw_only(), MERCER_LOWER,
+             "transposed"_a = false, "unit_diagonal"_a = false, "overwrite_b"_a = false, MERCER_LAST,
+             nb::sig(kSolveTriangularSignature), kSolveTriangularDoc);
   module.def("inv_quad_logdet", py_inv_quad_logdet, "a"_a, "b"_a, nb::kw_only(), MERCER_LOWER, "overwrite_a"_a = false,
              "jitter"_a = nb::none(), "check"_a = true, MERCER_LAST, nb::sig(kInvQuadLogdetChecked), kInvQuadLogdetDoc);
   module.def("inv_quad_logdet", py_inv_quad_logdet, "a"_a, "b"_a, nb::kw_only(), MERCER_LOWER, "overwrite_a"_a = false,

@@ -45,6 +45,15 @@ MERCER_SIGNATURES(Eigh,
 inline constexpr char kChoSolveSignature[] =
     "def cho_solve(factor: " MERCER_ARRAY ", b: " MERCER_ARRAY
     ", *, lower: bool = True, overwrite_b: bool = False, " MERCER_OUT ") -> " MERCER_ARRAY;
+inline constexpr char kChoInverseSignature[] =
+    "def cho_inverse(factor: " MERCER_ARRAY ", *, lower: bool = True, overwrite_factor: bool = False, " MERCER_OUT
+    ") -> " MERCER_ARRAY;
+inline constexpr char kChoInverseDiagonalSignature[] =
+    "def cho_inverse_diagonal(factor: " MERCER_ARRAY ", *, lower: bool = True, " MERCER_OUT ") -> " MERCER_ARRAY;
+inline constexpr char kSolveTriangularSignature[] =
+    "def solve_triangular(a: " MERCER_ARRAY ", b: " MERCER_ARRAY
+    ", *, lower: bool = True, transposed: bool = False, unit_diagonal: bool = False, overwrite_b: bool = False, "
+    MERCER_OUT ") -> " MERCER_ARRAY;
 inline constexpr char kLuSolveSignature[] =
     "def lu_solve(lu_and_pivots: " MERCER_PAIR ", b: " MERCER_ARRAY
     ", *, transposed: bool = False, overwrite_b: bool = False, " MERCER_OUT ") -> " MERCER_ARRAY;
@@ -77,12 +86,33 @@ inline constexpr char kChoSolveDoc[] =
 
 factor: [..., n, n], of which one triangle is read; b, overwrite_b, out: those of solve_cholesky.)doc";
 
+inline constexpr char kChoInverseDoc[] =
+    R"doc(The inverse of a symmetric positive definite matrix from the factor that cholesky gave, of the same ``lower``.
+
+factor: [..., n, n], of which one triangle is read; the result has its shape and dtype, and both triangles, exactly
+symmetric. It takes a third of the operations of cho_solve with the identity. Where the factor has a diagonal that is
+not positive, NaN or an infinity, as that of a matrix without a factor, the inverse is NaN. overwrite_factor: the
+inverse takes the place of the factor, which is returned. out: [..., n, n], in place of a new array.)doc";
+
+inline constexpr char kChoInverseDiagonalDoc[] =
+    R"doc(The diagonal of that inverse, [..., n], in half the operations and without a matrix beside the factor.
+
+Leave-one-out residuals of kernel regression are a^-1 y over it. Its sums are taken in float64. The arguments and what
+is NaN: those of cho_inverse.)doc";
+
+inline constexpr char kSolveTriangularDoc[] =
+    R"doc(Solves t x = b, or t^T x = b with ``transposed``, for the triangle t of a that ``lower`` names.
+
+a: [..., n, n] of float32 or float64, any strides; b: [..., n, k], or [n]; x has the shape of b. Leading axes broadcast.
+unit_diagonal: t has ones on its diagonal, whatever lies there. overwrite_b: x takes the place of b, which is returned.
+No error is raised for a singular t: zeros on its diagonal give infinities and NaN in x, and NaN in t gives NaN.)doc";
+
 inline constexpr char kInvQuadLogdetDoc[] =
     R"doc(The parts of a Gaussian's log-likelihood from one factor: b_e^T a^-1 b_e for each column of b, and log det a.
 
 a: [..., n, n], symmetric positive definite; b: [..., n, k] or [n]. The first result has the shape [..., k], or [...]
-for b [n]; the second that of the leading axes of a. Sums are taken in float64. out: a pair of arrays. The other
-arguments, info and errors: those of cholesky.)doc";
+for b [n]; the second that of the leading axes of a. Both are float64, and so are the sums, whatever the dtype of a is.
+out: a pair of arrays. The other arguments, info and errors: those of cholesky.)doc";
 
 inline constexpr char kLuFactorDoc[] =
     R"doc(LU with partial pivoting, a = P L U, as (lu, pivots).

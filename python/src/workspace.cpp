@@ -12,11 +12,12 @@
 namespace mercer::python {
 namespace {
 
-constexpr std::array<std::string_view, 19> kVerbs = {
-    "pairwise",       "kernel_matrix", "kernel_product", "kernel_reduce",   "knn",       "kernel_gradient",
-    "kernel_agop",    "gradient_field", "cdist",         "cholesky",        "cho_solve", "solve_cholesky",
-    "inv_quad_logdet", "lu_factor",    "lu_solve",       "solve_lu",        "eigh",
-    "kron.matmul",    "kron.kron_matmul"};
+constexpr std::array<std::string_view, 22> kVerbs = {
+    "pairwise",         "kernel_matrix",   "kernel_product", "kernel_reduce", "knn",
+    "kernel_gradient",  "kernel_agop",     "gradient_field", "cdist",         "cholesky",
+    "cho_solve",        "solve_cholesky",  "cho_inverse",    "solve_lu",      "cho_inverse_diagonal",
+    "solve_triangular", "inv_quad_logdet", "lu_factor",      "lu_solve",      "eigh",
+    "kron.matmul",      "kron.kron_matmul"};
 
 constexpr char kSignature[] =
     "def workspace_size(verb: str, /, *args: typing.Any, **kwargs: typing.Any) -> int";

@@ -509,6 +509,8 @@ def test_workspaces_on_cuda_are_exact():
     for verb, arguments, options in [
         ("cholesky", (a,), {}), ("cholesky", (a[0],), {"jitter": 1e-3}),
         ("solve_cholesky", (a, b), {}), ("cho_solve", (a, b), {}), ("inv_quad_logdet", (a, b), {}),
+        ("cho_inverse", (a,), {}), ("cho_inverse", (a[0],), {"lower": False}),
+        ("cho_inverse_diagonal", (a[0],), {}), ("solve_triangular", (a, b), {"transposed": True}),
         ("lu_factor", (a,), {}), ("lu_solve", (lu, b), {}), ("solve_lu", (a[0], b), {}),
         ("eigh", (a,), {}), ("eigh", (a[0],), {"subset_by_index": (3, 7)}),
     ]:  # fmt: skip

@@ -73,6 +73,7 @@ def jax_outline(shape):
 
 LINALG = [
     ("cholesky", 1, {}), ("cho_solve", 2, {}), ("solve_cholesky", 2, {"jitter": 1e-3}),
+    ("cho_inverse", 1, {}), ("cho_inverse_diagonal", 1, {}), ("solve_triangular", 2, {}),
     ("inv_quad_logdet", 2, {}), ("lu_factor", 1, {}), ("solve_lu", 2, {}), ("eigh", 1, {}),
     ("eigh", 1, {"subset_by_index": (0, 3)}),
 ]  # fmt: skip

@@ -49,6 +49,11 @@ inline constexpr std::int64_t kNotFinite = -1;
 /// count elements, or bytes, in 32 bits.
 inline constexpr std::int64_t kDenseBytes = std::int64_t{512} << 20;
 
+/// How a triangle is solved with: as it is or transposed, with ones on its diagonal or what lies there.
+struct TriangleUse {
+  bool transposed = false, unit_diagonal = false;
+};
+
 struct DenseJob {
   const char* op = "";
   Dtype type = Dtype::float32;

@@ -2,6 +2,7 @@
 // (ops/cuda_mirror.h).
 #pragma once
 
+#include "backend/dense_job.h"
 #include "mercer/linalg.h"
 #include "ops/cuda_mirror.h"
 
@@ -56,6 +57,33 @@ inline void cho_solve(const Tensor& factor, const Tensor& b, const Tensor& x, co
   if (!context.on_cuda()) return linalg::cho_solve(factor, b, x, options, plain);
   take_linalg_to_cuda({&factor, &b}, {&x}, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
     linalg::cho_solve(at(factor), at(b), at(x), moved, plain);
+  });
+}
+
+inline void cho_inverse(const Tensor& factor, const Tensor& out, const linalg::Options& options, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::cho_inverse(factor, out, options, plain);
+  take_linalg_to_cuda({&factor}, {&out}, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::cho_inverse(at(factor), at(out), moved, plain);
+  });
+}
+
+inline void cho_inverse_diagonal(const Tensor& factor, const Tensor& out, const linalg::Options& options,
+                                 TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda()) return linalg::cho_inverse_diagonal(factor, out, options, plain);
+  take_linalg_to_cuda({&factor}, {&out}, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::cho_inverse_diagonal(at(factor), at(out), moved, plain);
+  });
+}
+
+inline void solve_triangular(const Tensor& a, const Tensor& b, const Tensor& x, TriangleUse use,
+                             const linalg::Options& options, TestContext& context) {
+  Context& plain = context;
+  if (!context.on_cuda())
+    return linalg::solve_triangular(a, b, x, use.transposed, use.unit_diagonal, options, plain);
+  take_linalg_to_cuda({&a, &b}, {&x}, options, context, [&](const CudaCall& at, const linalg::Options& moved) {
+    linalg::solve_triangular(at(a), at(b), at(x), use.transposed, use.unit_diagonal, moved, plain);
   });
 }
 

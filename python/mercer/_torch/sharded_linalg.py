@@ -115,8 +115,8 @@ def inv_quad_logdet(
     begin("inv_quad_logdet", a, [probes, steps, seed], checks, b=b)
     x = cg(a, b, tol=tol, preconditioner=preconditioner)
     with agreement.answered("inv_quad_logdet"):
-        quad = a.dots(a.split(b), a.split(x)).to(a.dtype)
-        logdet = _logdet(a, probes, min(steps, a.shape[0]), seed).to(a.dtype)
+        quad = a.dots(a.split(b), a.split(x))
+        logdet = _logdet(a, probes, min(steps, a.shape[0]), seed)
     return a.whole(quad[0] if b.ndim == 1 else quad), a.whole(logdet)
 
 

@@ -19,6 +19,8 @@ from typing import Any
 from mercer import _mercer
 from mercer._mercer import (
     Preconditioner,
+    cho_inverse,
+    cho_inverse_diagonal,
     cho_solve,
     cholesky,
     eigh,
@@ -27,6 +29,7 @@ from mercer._mercer import (
     restored_preconditioner,
     solve_cholesky,
     solve_lu,
+    solve_triangular,
 )  # fmt: skip
 
 if _typing.TYPE_CHECKING:
@@ -102,7 +105,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "KernelOperator", "Preconditioner", "cg", "cho_solve", "cholesky", "eigh", "eigh_top",
-    "inv_quad_logdet", "lu_factor", "lu_solve", "nystrom", "pivoted_cholesky", "solve_cholesky",
-    "solve_lu",
+    "KernelOperator", "Preconditioner", "cg", "cho_inverse", "cho_inverse_diagonal", "cho_solve",
+    "cholesky", "eigh", "eigh_top", "inv_quad_logdet", "lu_factor", "lu_solve", "nystrom",
+    "pivoted_cholesky", "solve_cholesky", "solve_lu", "solve_triangular",
 ]  # fmt: skip

@@ -21,6 +21,12 @@ void solve_cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& 
                     const DenseArray& info, bool overwrite_a, DenseTools tools);
 void cho_solve(const DenseJob& job, const DenseArray& factor, const DenseArray& b, const DenseArray& x,
                DenseTools tools);
+/// NaN where the factor has a pivot that is not positive, or holds NaN or an infinity; so has the next one.
+void cho_inverse(const DenseJob& job, const DenseArray& factor, const DenseArray& out, DenseTools tools);
+/// out [n, 1].
+void cho_inverse_diagonal(const DenseJob& job, const DenseArray& factor, const DenseArray& out, DenseTools tools);
+void solve_triangular(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
+                      TriangleUse use, DenseTools tools);
 /// inv_quad [1, columns of b], logdet [1, 1].
 void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& inv_quad,
                      const DenseArray& logdet, const DenseArray& info, bool overwrite_a, DenseTools tools);

@@ -148,11 +148,11 @@ void inv_quad_logdet_of(const DenseJob& job, const DenseArray& a, const DenseArr
     set_info(job, info, matrix, failed);
     double sum = failed != 0 ? nan_of<double>() : 0;
     for (std::int64_t i = 0; failed == 0 && i < factor.rows; ++i) sum += std::log(static_cast<double>(factor(i, i)));
-    item<T>(job, logdet, matrix)(0, 0) = static_cast<T>(2 * sum);
+    item<double>(job, logdet, matrix)(0, 0) = 2 * sum;
     for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat) {
-      const Matrix<T> result = item<T>(job, inv_quad, matrix, repeat);
+      const Matrix<double> result = item<double>(job, inv_quad, matrix, repeat);
       if (failed != 0) {
-        fill(result, nan_of<T>());
+        fill(result, nan_of<double>());
         continue;
       }
       const Matrix<T> given = item<T>(job, b, matrix, repeat);
@@ -165,7 +165,7 @@ void inv_quad_logdet_of(const DenseJob& job, const DenseArray& a, const DenseArr
           const double value = columns(i, j);
           squares += value * value;
         }
-        result(0, j) = static_cast<T>(squares);
+        result(0, j) = squares;
       }
     }
   });

@@ -137,30 +137,35 @@ class CholeskyRun {
   std::optional<SplitCholesky> blocked_;
 };
 
-/// columns = op(factor)^-1 columns; `first`: by L or U^T, else by L^T or U.
-void solve_triangle(DenseRun& run, DenseChunk chunk, const DenseHome& home, std::int64_t columns, bool first) {
+/// columns = op(triangle)^-1 columns.
+void solve_triangle(DenseRun& run, DenseChunk chunk, const DenseHome& home, std::int64_t columns, TriangleUse use) {
   const DenseJob& job = run.job();
-  const bool lower = job.lower != home.by_rows;
-  const int uplo = uplo_of(lower), op = lower == first ? kCuPlain : kCuTransposed;
+  const int uplo = uplo_of(job.lower != home.by_rows), op = use.transposed != home.by_rows ? kCuTransposed : kCuPlain;
+  const int diagonal = use.unit_diagonal ? kCuUnit : kCuNonUnit;
   const int n = narrow(job.order, job.op), k = narrow(columns, job.op), stride = narrow(home.stride, job.op);
   const float single_one = 1;
   const double double_one = 1;
   const void* const one = run.type() == kCuFloat64 ? static_cast<const void*>(&double_one) : &single_one;
   if (!run.together())
-    return run.check(run.library().trsm[run.type()](run.handles().blas(), kCuLeft, uplo, op, kCuNonUnit, n, k, one,
+    return run.check(run.library().trsm[run.type()](run.handles().blas(), kCuLeft, uplo, op, diagonal, n, k, one,
                                                     home.data, stride, run.columns(), n),
                      "cublastrsm");
   void** const matrices = run.matrix_pointers(chunk, home);
   void** const sides = run.column_pointers(chunk, columns);
-  run.check(run.library().trsm_batched[run.type()](run.handles().blas(), kCuLeft, uplo, op, kCuNonUnit, n, k, one,
+  run.check(run.library().trsm_batched[run.type()](run.handles().blas(), kCuLeft, uplo, op, diagonal, n, k, one,
                                                    matrices, stride, sides, n, static_cast<int>(chunk.count)),
             "cublastrsmBatched");
 }
 
+/// By L or U^T, or else by L^T or U.
+void solve_half(DenseRun& run, DenseChunk chunk, const DenseHome& home, std::int64_t columns, bool first) {
+  solve_triangle(run, chunk, home, columns, {.transposed = run.job().lower != first});
+}
+
 void solve_by_factor(DenseRun& run, DenseChunk chunk, const DenseHome& home, const DenseArray& b, const DenseArray& x) {
   run.solve(chunk, b, x, [&](std::int64_t columns) {
-    solve_triangle(run, chunk, home, columns, true);
-    solve_triangle(run, chunk, home, columns, false);
+    solve_half(run, chunk, home, columns, true);
+    solve_half(run, chunk, home, columns, false);
   });
 }
 
@@ -383,6 +388,17 @@ void cho_solve(const DenseJob& job, const DenseArray& factor, const DenseArray& 
   });
 }
 
+void solve_triangular(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
+                      TriangleUse use) {
+  DenseRun run(job,
+               {.a = &a, .home = &a, .columns = x.cols, .keeps_home = true, .most_together = kTogetherFactor}, {});
+  if (!run.begin()) return;
+  run.for_each_chunk([&](DenseChunk chunk, const DenseHome& home) {
+    run.load(chunk, a, home, part_of(job.lower) + (use.unit_diagonal ? 2 : 0));
+    run.solve(chunk, b, x, [&](std::int64_t columns) { solve_triangle(run, chunk, home, columns, use); });
+  });
+}
+
 void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& inv_quad,
                      const DenseArray& logdet, const DenseInfo& info, bool overwrite_a) {
   if (are_small(job, b.cols))
@@ -397,7 +413,7 @@ void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray&
       for (std::int64_t from = 0; from < b.cols; from += run.columns_of_part()) {
         const std::int64_t count = std::min(run.columns_of_part(), b.cols - from);
         run.load_columns(chunk, b, repeat, from, count);
-        if (job.order > 0) solve_triangle(run, chunk, home, count, true);
+        if (job.order > 0) solve_half(run, chunk, home, count, true);
         run.square_columns(chunk, inv_quad, repeat, from, count);
       }
     }

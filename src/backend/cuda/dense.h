@@ -22,6 +22,10 @@ void cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& out, c
 void solve_cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
                     const DenseInfo& info, bool overwrite_a);
 void cho_solve(const DenseJob& job, const DenseArray& factor, const DenseArray& b, const DenseArray& x);
+void cho_inverse(const DenseJob& job, const DenseArray& factor, const DenseArray& out);
+void cho_inverse_diagonal(const DenseJob& job, const DenseArray& factor, const DenseArray& out);
+void solve_triangular(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
+                      TriangleUse use);
 void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& inv_quad,
                      const DenseArray& logdet, const DenseInfo& info, bool overwrite_a);
 void lu_factor(const DenseJob& job, const DenseArray& a, const DenseArray& lu, const DenseArray& pivots,

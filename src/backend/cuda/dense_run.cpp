@@ -266,15 +266,52 @@ void DenseRun::solve(DenseChunk chunk, const DenseArray& b, const DenseArray& x,
       const std::int64_t count = std::min(part_columns_, x.cols - from);
       load_columns(chunk, b, repeat, from, count);
       solve(count);
-      DenseArguments a = arguments(chunk, job_.order, count);
-      a.from = packed(columns(), job_.order, job_.order * count);
-      a.to = callers(x, repeat);
-      a.to.data = static_cast<char*>(a.to.data) + from * x.col_stride * size();
-      a.spoils = 1;
-      walk(a, nullptr, &x);
-      move(a, chunk);
+      store_columns(chunk, x, repeat, from, count);
     }
   }
+}
+
+void DenseRun::store_columns(DenseChunk chunk, const DenseArray& x, std::int64_t repeat, std::int64_t from,
+                             std::int64_t count) const {
+  DenseArguments a = arguments(chunk, job_.order, count);
+  a.from = packed(columns(), job_.order, job_.order * count);
+  a.to = callers(x, repeat);
+  a.to.data = static_cast<char*>(a.to.data) + from * x.col_stride * size();
+  a.spoils = 1;
+  walk(a, nullptr, &x);
+  move(a, chunk);
+}
+
+void DenseRun::unit_columns(DenseChunk chunk, std::int64_t rows, std::int64_t count, std::int64_t first) const {
+  DenseArguments a = arguments(chunk, rows, count);
+  a.to = packed(columns(), rows, rows * count);
+  a.first = first;
+  launch_kernel("unit_columns", a, std::clamp<std::int64_t>(ceil_div(rows * count, kThreads), 1, kMostBlocks),
+                chunk.count);
+}
+
+void DenseRun::store_block(DenseChunk chunk, const DenseHome& home, std::int64_t row, std::int64_t col,
+                           std::int64_t rows, std::int64_t count) const {
+  DenseArguments a = arguments(chunk, rows, count);
+  a.from = packed(columns(), rows, rows * count);
+  a.to = packed(home.data + (row + col * home.stride) * size(), home.stride, 0);
+  move(a, chunk);
+}
+
+void DenseRun::mirror(DenseChunk chunk, const DenseArray& out) const {
+  DenseArguments a = arguments(chunk, out.rows, out.cols);
+  a.from = a.to = callers(out);
+  std::swap(a.from.row, a.from.col);
+  a.part = 4;
+  a.spoils = 1;
+  walk(a, &out, &out);
+  move(a, chunk);
+}
+
+void DenseRun::examine_factors(DenseChunk chunk, const DenseHome& home) const {
+  clear(said(), chunk_ * static_cast<std::int64_t>(sizeof(int)));
+  check_pivots(chunk, home);
+  settle(chunk);
 }
 
 void DenseRun::store_values(DenseChunk chunk, const DenseArray& w) const {
@@ -311,8 +348,20 @@ void DenseRun::square_columns(DenseChunk chunk, const DenseArray& out, std::int6
   DenseArguments a = arguments(chunk, job_.order, count);
   a.from = packed(columns(), job_.order, job_.order * count);
   a.to = callers(out, repeat);
-  a.to.data = static_cast<char*>(a.to.data) + from * out.col_stride * size();
+  a.to.data = static_cast<char*>(a.to.data) + from * out.col_stride * static_cast<std::int64_t>(sizeof(double));
+  a.wide = 1;
   walk(a, nullptr, &out);
+  launch_kernel("sum_squares", a, std::min(count, kMostBlocks), chunk.count);
+}
+
+void DenseRun::square_panel(DenseChunk chunk, const DenseArray& values, std::int64_t from, std::int64_t rows,
+                            std::int64_t count) const {
+  DenseArguments a = arguments(chunk, rows, count);
+  a.from = packed(columns(), rows, rows * count);
+  a.to = callers(values);
+  a.to.data = static_cast<char*>(a.to.data) + from * values.row_stride * size();
+  a.to.col = values.row_stride;
+  walk(a, nullptr, &values);
   launch_kernel("sum_squares", a, std::min(count, kMostBlocks), chunk.count);
 }
 

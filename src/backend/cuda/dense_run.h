@@ -88,7 +88,7 @@ class DenseRun {
   void** matrix_pointers(DenseChunk chunk, const DenseHome& home) const;
   void** column_pointers(DenseChunk chunk, std::int64_t columns) const;
 
-  /// part: 0 all, 1 lower, 2 upper, of the caller's matrix.
+  /// part: 0 all, 1 lower, 2 upper, 3 and 4 the same without the diagonal, of the caller's matrix.
   void load(DenseChunk chunk, const DenseArray& a, const DenseHome& home, int part) const;
   /// `said` of Cholesky's factors at home, where the routine passed a pivot by.
   void check_pivots(DenseChunk chunk, const DenseHome& home) const;
@@ -102,6 +102,18 @@ class DenseRun {
              const std::function<void(std::int64_t)>& solve) const;
   void load_columns(DenseChunk chunk, const DenseArray& b, std::int64_t repeat, std::int64_t from,
                     std::int64_t count) const;
+  /// Of right-hand sides packed in columns(): columns of x, from that one on.
+  void store_columns(DenseChunk chunk, const DenseArray& x, std::int64_t repeat, std::int64_t from,
+                     std::int64_t count) const;
+  /// columns() [rows, count], packed, gets columns of the identity from that one on.
+  void unit_columns(DenseChunk chunk, std::int64_t rows, std::int64_t count, std::int64_t first) const;
+  /// A block at home, of a matrix that goes alone, from columns() [rows, count], packed.
+  void store_block(DenseChunk chunk, const DenseHome& home, std::int64_t row, std::int64_t col, std::int64_t rows,
+                   std::int64_t count) const;
+  /// The upper triangle of the caller's matrix from its lower one; NaN where it failed.
+  void mirror(DenseChunk chunk, const DenseArray& out) const;
+  /// Matrices of the chunk that are factors without an inverse get a status.
+  void examine_factors(DenseChunk chunk, const DenseHome& home) const;
   /// Most columns of a part.
   std::int64_t columns_of_part() const { return part_columns_; }
   void store_values(DenseChunk chunk, const DenseArray& w) const;
@@ -109,6 +121,9 @@ class DenseRun {
   void write_pivots(DenseChunk chunk, const DenseArray& pivots) const;
   void square_columns(DenseChunk chunk, const DenseArray& out, std::int64_t repeat, std::int64_t from,
                       std::int64_t count) const;
+  /// values [n, 1] from that one on: sums of the squares of columns() [rows, count], packed.
+  void square_panel(DenseChunk chunk, const DenseArray& values, std::int64_t from, std::int64_t rows,
+                    std::int64_t count) const;
   void sum_logarithms(DenseChunk chunk, const DenseHome& home, const DenseArray& out) const;
   /// A second attempt: its matrices hold a, raised where the first failed.
   void load_attempt(DenseChunk chunk, const DenseArray& a, int part, double amount) const;

@@ -608,18 +608,18 @@ struct DenseArguments {
   const int* adopted;  // by the routine in another attempt at those that failed
   long long rows, cols, first;  // `first`: the chunk's first matrix in the batch
   double amount;
-  int part;      // that is read and written: 0 all, 1 the lower triangle, 2 the upper
+  int part;      // that is read and written: 0 all, 1 the lower triangle, 2 the upper, 3 and 4 without the diagonal
   int examines;  // whether a value that is not finite is a failure
   int spoils;    // NaN goes where the matrix failed
   int clears;    // zeros go beside the part
-  int wide;
+  int wide;      // pivots have 64 bits, or sums
   struct BatchAxes axes;
 };
 
 // Small matrices of a batch (small_matrix.cuh). What has no data is not wanted.
 struct SmallArguments {
-  struct DenseSide a, out, b, x;  // x: solutions, or with `sums` a number for each column, or eigenvalues
-  struct DenseSide pivots, logdet, info;  // 64 bits, REAL, 64 bits
+  struct DenseSide a, out, b, x;  // x: solutions, or with `sums` a double for each column, or eigenvalues
+  struct DenseSide pivots, logdet, info;  // of 64 bits
   long long b_repeat[MERCER_MAX_AXES], x_repeat[MERCER_MAX_AXES];
   struct BatchAxes outer, inner;  // along which a varies, and the rest
   long long matrices, repeats, columns;

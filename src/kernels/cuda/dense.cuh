@@ -12,7 +12,11 @@ MERCER_INLINE i64 dense_offset(const DenseSide& side, const BatchAxes& axes, i64
   return batch_offset(axes, side.step, first + matrix) + matrix * side.packed;
 }
 
-MERCER_INLINE bool is_of_part(int part, i64 i, i64 j) { return part == 0 || (part == 1 ? i >= j : i <= j); }
+// 0 all, 1 and 2 the lower and the upper triangle, 3 and 4 the same without the diagonal.
+MERCER_INLINE bool is_of_part(int part, i64 i, i64 j) {
+  if (i == j) return part < 3;
+  return part == 0 || (i > j) == (part % 2 == 1);
+}
 
 MERCER_INLINE REAL not_a_number() { return (REAL)__int_as_float(0x7fc00000); }
 
@@ -175,7 +179,17 @@ extern "C" __global__ void __launch_bounds__(DENSE_THREADS) read_pivots(const __
   else ((int*)a.to.data)[at] = (int)pivot + 1;
 }
 
-// Of each column of `from`, the sum of its squares.
+// Columns of the identity, from `first` on.
+extern "C" __global__ void __launch_bounds__(DENSE_THREADS) unit_columns(const __grid_constant__ DenseArguments a) {
+  REAL* to = (REAL*)a.to.data + (i64)blockIdx.y * a.to.packed;
+  const i64 count = a.rows * a.cols, stride = (i64)gridDim.x * DENSE_THREADS;
+  for (i64 at = (i64)blockIdx.x * DENSE_THREADS + threadIdx.x; at < count; at += stride) {
+    const i64 i = at % a.rows, j = at / a.rows;
+    to[i * a.to.row + j * a.to.col] = i == j + a.first ? (REAL)1 : (REAL)0;
+  }
+}
+
+// Of each column of `from`, the sum of its squares, of 64 bits where `wide`.
 extern "C" __global__ void __launch_bounds__(DENSE_THREADS) sum_squares(const __grid_constant__ DenseArguments a) {
   const i64 matrix = blockIdx.y;
   for (i64 j = blockIdx.x; j < a.cols; j += gridDim.x) {
@@ -187,8 +201,10 @@ extern "C" __global__ void __launch_bounds__(DENSE_THREADS) sum_squares(const __
     }
     sum = block_sum(sum);
     if (threadIdx.x != 0) continue;
-    REAL* to = (REAL*)a.to.data + dense_offset(a.to, a.axes, a.first, matrix) + j * a.to.col;
-    *to = a.status[matrix] != 0 ? not_a_number() : (REAL)sum;
+    const i64 at = dense_offset(a.to, a.axes, a.first, matrix) + j * a.to.col;
+    if (a.status[matrix] != 0) sum = not_a_number();
+    if (a.wide) ((double*)a.to.data)[at] = sum;
+    else ((REAL*)a.to.data)[at] = (REAL)sum;
   }
 }
 
@@ -200,6 +216,6 @@ extern "C" __global__ void __launch_bounds__(DENSE_THREADS) sum_logarithms(const
   for (i64 i = threadIdx.x; i < a.rows; i += DENSE_THREADS) sum += log((double)from[i * (a.from.row + a.from.col)]);
   sum = block_sum(sum);
   if (threadIdx.x != 0) return;
-  REAL* to = (REAL*)a.to.data + dense_offset(a.to, a.axes, a.first, matrix);
-  *to = a.status[matrix] != 0 ? not_a_number() : (REAL)(2 * sum);
+  double* to = (double*)a.to.data + dense_offset(a.to, a.axes, a.first, matrix);
+  *to = a.status[matrix] != 0 ? (double)not_a_number() : 2 * sum;
 }

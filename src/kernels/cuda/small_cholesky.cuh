@@ -63,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(SMALL_THREADS, SMALL_BLOCKS)
   const REAL diagonal = team.member < item.n ? team.tile()[team.member][team.member] : (REAL)1;
   if (a.logdet.data && blockIdx.y == 0) {
     const double sum = team.sum(log((double)diagonal));
-    if (team.member == 0 && item.n > 0) *item.at<REAL>(a.logdet) = failed ? not_a_number() : (REAL)(2 * sum);
+    if (team.member == 0 && item.n > 0) *item.at<double>(a.logdet) = failed ? (double)not_a_number() : 2 * sum;
   }
   if (a.columns > 0) {
     const CholeskySolve solve = {team, Divisor(diagonal), a.order, a.sums != 0};

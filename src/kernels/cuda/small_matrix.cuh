@@ -283,7 +283,7 @@ struct SmallItem {
 
 // All right-hand sides of a matrix, or what this slice of the grid has of them; solve(columns) on some. Row i of b is
 // that of member `source`, and x has it likewise at `target`; with sums, x gets those of the squares of what `solve`
-// leaves.
+// leaves, of 64 bits.
 template <class Solve>
 struct SmallSides {
   const SmallItem& item;
@@ -297,18 +297,21 @@ struct SmallSides {
     const bool inside = team.member < item.n;
     const REAL* const from =
         item.at<const REAL>(a.b) + batch_offset(a.inner, a.b_repeat, repeat) + source * a.b.row + first * a.b.col;
-    REAL* const to =
-        item.at<REAL>(a.x) + batch_offset(a.inner, a.x_repeat, repeat) + target * a.x.row + first * a.x.col;
+    const i64 to = batch_offset(a.inner, a.x_repeat, repeat) + target * a.x.row + first * a.x.col;
     SmallColumns<COUNT> columns;
 #pragma unroll
     for (int c = 0; c < COUNT; ++c) columns.x[c] = inside && c < count ? from[c * a.b.col] : (REAL)0;
     solve(columns);
 #pragma unroll
     for (int c = 0; c < COUNT; ++c) {
-      REAL result = columns.x[c];
-      if (a.sums) result = (REAL)team.sum(inside ? (double)result * (double)result : 0);
-      if (!inside || c >= count || (a.sums && team.member != 0)) continue;
-      to[c * a.x.col] = failed ? not_a_number() : result;
+      const REAL result = columns.x[c];
+      const bool stores = inside && c < count;
+      if (a.sums) {
+        const double sum = team.sum(inside ? (double)result * (double)result : 0);
+        if (stores && team.member == 0) item.at<double>(a.x)[to + c * a.x.col] = failed ? (double)not_a_number() : sum;
+      } else if (stores) {
+        item.at<REAL>(a.x)[to + c * a.x.col] = failed ? not_a_number() : result;
+      }
     }
   }
 

@@ -253,7 +253,7 @@ TEST(CudaSmall, FailuresStayAlone) {
         a.set({4, 0, n - 1}, kInf);       // not read with lower
         a.set({5, 0, 0}, 0);              // the first minor
         const Array out(dtype, {kBatch, n, n}), info(Dtype::int64, {kBatch}), b = normal(dtype, {kBatch, n, 2}, 3),
-            x(dtype, {kBatch, n, 2}), quad(dtype, {kBatch, 2}), logdet(dtype, {kBatch});
+            x(dtype, {kBatch, n, 2}), quad(Dtype::float64, {kBatch, 2}), logdet(Dtype::float64, {kBatch});
         const Tensor said = info;
         Options options{.info = &said};
         const auto failed = [](std::int64_t item) { return item == 1 || item == 3 || item == 5; };
@@ -307,7 +307,7 @@ TEST(CudaSmall, ManyRightHandSidesOfFewMatrices) {
     constexpr std::int64_t n = 7, kRepeats = 9, k = 33;
     const Array a = kernel_matrices(Dtype::float32, 2, n), b = normal(Dtype::float32, {kRepeats, 2, n, k}, 5);
     Array x = copy(b, Dtype::float32, {2 * n * (k + 2), n * (k + 2), k + 2, 1}), y(Dtype::float32, {kRepeats, 2, n, k});
-    const Array quad(Dtype::float32, {kRepeats, 2, k}), logdet(Dtype::float32, {2}), factor(Dtype::float32, {2, n, n});
+    const Array quad(Dtype::float64, {kRepeats, 2, k}), logdet(Dtype::float64, {2}), factor(Dtype::float32, {2, n, n});
     solve_cholesky(a, x, x, {}, context);
     solve_lu(a, b, y, {}, context);
     inv_quad_logdet(a, b, quad, logdet, {}, context);
