@@ -667,6 +667,13 @@ def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: 
     a: [..., n, n], symmetric positive definite; b: [..., n, k] or [n]. The first result has the shape [..., k], or [...]
     for b [n]; the second that of the leading axes of a. Both are float64, and so are the sums, whatever the dtype of a is.
     out: a pair of arrays. The other arguments, info and errors: those of cholesky.
+
+    Of a KernelOperator, inv_quad_logdet(a, b, *, n_probes=16, preconditioner=None, tol=None, max_iter=None, seed=0) is a
+    named tuple (inv_quad, logdet, error): b_e^T x_e with the solutions x of cg, to which preconditioner, tol and max_iter
+    go, and an estimate of log det a by Lanczos quadrature with n_probes random vectors, which share each product with a.
+    error is its standard error over them (of one vector infinite), with what is missing where max_iter steps (400) did not
+    suffice. A preconditioner with solve, sqrt and logdet leaves to the vectors what is not in its determinant alone. Raises
+    LinAlgError as cg does.
     """
 
 @overload

@@ -82,9 +82,24 @@ else:
 
         return verb
 
-    cg, eigh_top, inv_quad_logdet, nystrom, pivoted_cholesky = map(
+    cg, eigh_top, _exact, nystrom, pivoted_cholesky = map(
         _served, ("cg", "eigh_top", "inv_quad_logdet", "nystrom", "pivoted_cholesky")
     )
+
+    @_functools.wraps(_exact)
+    def inv_quad_logdet(a: Any, b: Any, **options: Any) -> Any:
+        """Of an operator by its products, of a matrix from its factor."""
+        if not _is_known_by_products(a):
+            return _exact(a, b, **options)
+        from mercer.linalg import _stochastic
+
+        return _stochastic.inv_quad_logdet(a, b, **options)
+
+    def _is_known_by_products(a: Any) -> bool:
+        if isinstance(a, _mercer.KernelOperator) or hasattr(type(a), "_mercer_multiply"):
+            return True
+        scipy = _sys.modules.get("scipy.sparse.linalg")
+        return scipy is not None and isinstance(a, scipy.LinearOperator)
 
 
 def _restored_preconditioner(
