@@ -32,6 +32,7 @@ from mercer._mercer import (
     tanh, w, where, workspace_size, x, xlogy, z,
 )  # fmt: skip
 from mercer._features import dot, mean, norm
+from mercer._parameter_gradient import parameter_gradient
 from mercer._metrics import paired_distances, pdist, squareform
 from mercer._trace import kernel, metric, ptx, reduce
 from mercer._tune import tune

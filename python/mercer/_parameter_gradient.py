@@ -1,0 +1,343 @@
+"""The derivative of a weighted sum over pairs, for arrays whose library does not follow the verbs.
+
+With S = sum_mn g_mn f(x_m, z_n), g a matrix or u v^T,
+
+    dS/dp = sum_mn g_mn df/dp,    dS/dx_mk = sum_n g_mn df/dx_mk,    dS/dw_k = sum_mn g_mn df/dw_k
+
+come from one pass over the pairs with the rows x; dS/dz and dS/dcol from one with the rows z, of
+the formula with its sides swapped. Of names that such a pass does not take, df/dp is a
+formula again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from mercer import _mercer
+from mercer._derived import derivative, leaves, parsed, swapped_text
+from mercer._libraries import namespace_of
+
+_VERB = "parameter_gradient"
+_ENGINE = ("pairwise_backward", "product_backward", "kernel_product", "pairwise")
+_MOST_SUMS = 8  # that a pass takes beside its field
+_BLOCK = 1 << 22  # values of a derivative that are stored at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class _Weights:
+    """g [..., m, n], or u [..., m, r] and v [..., n, r]."""
+
+    matrix: Any = None
+    u: Any = None
+    v: Any = None
+
+    def swapped(self) -> _Weights:
+        if self.matrix is not None:
+            return _Weights(self.matrix.swapaxes(-1, -2))
+        return _Weights(None, self.v, self.u)
+
+    def of_both_sides(self) -> _Weights:
+        """u v^T + v u^T."""
+        library = namespace_of(self.u)
+        join = getattr(library, "concatenate", None) or library.cat
+        return _Weights(None, join([self.u, self.v], -1), join([self.v, self.u], -1))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pairs:
+    f: str
+    x: Any
+    z: Any
+    arrays: dict[str, Any]  # row, col and w, where they are given
+    offsets: tuple[int, int]
+    params: dict[str, Any]
+
+    @property
+    def columns(self) -> Any:
+        return self.x if self.z is None else self.z
+
+    def options(self) -> dict[str, Any]:
+        i_offset, j_offset = self.offsets
+        return {"i_offset": i_offset, "j_offset": j_offset, **self.arrays, **self.params}
+
+    def swapped(self) -> _Pairs:
+        sides = {"row": "col", "col": "row"}
+        arrays = {sides.get(name, name): array for name, array in self.arrays.items()}
+        x, z = (self.x, None) if self.z is None else (self.z, self.x)
+        return _Pairs(swapped_text(self.f), x, z, arrays, self.offsets[::-1], self.params)
+
+    def rows(self, first: int, end: int) -> _Pairs:
+        arrays = dict(self.arrays)
+        if "row" in arrays:
+            arrays["row"] = arrays["row"][..., first:end]
+        offsets = (self.offsets[0] + first, self.offsets[1])
+        near = self.x[..., first:end, :]
+        return _Pairs(self.f, near, self.columns, arrays, offsets, self.params)
+
+    def has_same_sides(self) -> bool:
+        alike = self.arrays.get("row") is self.arrays.get("col")
+        return self.z is None and alike and self.offsets[0] == self.offsets[1] and (
+            parsed(self.f).symmetric
+        )  # fmt: skip
+
+
+def parameter_gradient(
+    f: Any, x: Any, z: Any = None, weights: Any = None, *, by: Sequence[str] | str | None = None,
+    w: Any = None, row: Any = None, col: Any = None, i_offset: int = 0, j_offset: int = 0,
+    **params: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """Derivatives of sum_mn weights[m, n] f(x_m, z_n), by name, in one pass over the pairs.
+
+    f, x, z, w, row, col, i_offset, j_offset, params: those of pairwise; arrays of NumPy, PyTorch
+    or CuPy. weights: [..., M, N], read where it lies; or a pair (u, v) of [..., M, R] and
+    [..., N, R], or [M] and [N], for u v^T, which is never stored; or None for ones. by: names of
+    parameters of the formula, "x", "z", "w", "row" or "col"; all parameters when nothing is said.
+
+    The result is a dict in the order of ``by``. By a parameter that is a number: float64, without
+    axes (of NumPy a float64 scalar; elsewhere an array on the device, so that nothing waits). By
+    an array: its shape, summed over leading axes along which it is broadcast. Sums are rounded as
+    those of kernel_product in a row, and added up over rows in float64.
+
+    With z=None the points are both sides, and "x" is the whole derivative, by x_m and by x_n of
+    every pair. "z" and "col" take a second pass, with the sides swapped, and so does "x" then,
+    unless f is symmetric and the weights are a pair; exponents that are numbers, and more than
+    eight names, take passes of their own. Derivatives are 0 at kinks and singular points.
+
+    Raises ValueError for a name that f does not read or that is not given, and for shapes that do
+    not fit; NotImplementedError for arrays of JAX and tensors that require gradients, whose
+    libraries follow the verbs themselves; DtypeError as pairwise does.
+    """
+    _refuse_jax(x)
+    formula = str(_mercer.formula_for(f, _VERB, w is not None, params))
+    named = {"row": row, "col": col, "w": w}
+    arrays = {name: array for name, array in named.items() if array is not None}
+    pairs = _Pairs(formula, x, z, arrays, (i_offset, j_offset), params)
+    names = _names(pairs, by)
+    with _own_name():
+        if len(getattr(x, "shape", ())) < 2:
+            _mercer.pairwise(formula, x, z, **pairs.options())  # says what is wrong
+        given = _weights(pairs, weights)
+        found = _gradients(pairs, given, names)
+    return {name: _shaped(pairs, name, found[name]) for name in names}
+
+
+def _refuse_jax(x: Any) -> None:
+    if "jax" in sys.modules and isinstance(x, sys.modules["jax"].Array):
+        raise NotImplementedError(
+            f"{_VERB}: is not offered for arrays of jax, whose jax.grad follows the verbs. "
+            "Received one for x"
+        )
+
+
+@contextlib.contextmanager
+def _own_name() -> Iterator[None]:
+    """What the engine refuses, it refuses in the name of this verb."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+        for name in _ENGINE:
+            if text.startswith(f"{name}:"):
+                raise type(error)(_VERB + text.removeprefix(name)) from None
+        raise
+
+
+def _names(pairs: _Pairs, by: Sequence[str] | str | None) -> list[str]:
+    read = leaves(pairs.f)
+    own = [name.removeprefix("p:") for name in sorted(read) if name.startswith("p:")]
+    if by is None:
+        return own
+    names = [by] if isinstance(by, str) else list(by)
+    for name in names:
+        if name == "z" and pairs.z is None:
+            raise ValueError(
+                f'{_VERB}: with z=None the points are both sides, and by names them "x". '
+                'Received "z"'
+            )
+        if name in ("x", "z"):
+            continue
+        if name not in own and name not in ("w", "row", "col"):
+            listed = ", ".join(f'"{own_name}"' for own_name in own) or "none"
+            raise ValueError(
+                f'{_VERB}: by must name parameters of the formula ({listed}), "x", "z", "w", "row" '
+                f'or "col". Received {name!r}'
+            )
+        if name in ("w", "row", "col") and (name not in read or name not in pairs.arrays):
+            why = "is not given" if name in read else "is not read by the formula"
+            raise ValueError(f'{_VERB}: by names "{name}", which {why}. Received by={names}')
+    return list(dict.fromkeys(names))
+
+
+def _weights(pairs: _Pairs, weights: Any) -> _Weights:
+    if weights is None:
+        library = namespace_of(pairs.x)
+        place = {"device": pairs.x.device} if library.__name__ == "torch" else {}
+        dtype = pairs.x.dtype
+        ones = [library.ones((points.shape[-2], 1), dtype=dtype, **place)
+                for points in (pairs.x, pairs.columns)]  # fmt: skip
+        return _Weights(None, *ones)
+    if isinstance(weights, tuple | list):
+        if len(weights) != 2:
+            raise ValueError(
+                f"{_VERB}: weights must be a matrix [..., M, N] or a pair (u, v). "
+                f"Received a {type(weights).__name__} of {len(weights)}"
+            )
+        u, v = (t[:, None] if len(t.shape) == 1 else t for t in weights)
+        sizes = pairs.x.shape[-2], pairs.columns.shape[-2]
+        if u.shape[-1] != v.shape[-1] or (u.shape[-2], v.shape[-2]) != sizes:
+            raise ValueError(
+                f"{_VERB}: weights (u, v) must have the shapes [..., {sizes[0]}, R] and "
+                f"[..., {sizes[1]}, R]. Received {tuple(u.shape)} and {tuple(v.shape)}"
+            )
+        return _Weights(None, u, v)
+    return _Weights(weights)
+
+
+def _gradients(pairs: _Pairs, weights: _Weights, names: list[str]) -> dict[str, Any]:
+    """By rows for parameters and w, summed over n alone; fields for the points."""
+    read = {f"p:{name}" for name in names} & leaves(pairs.f)
+    of_rows = [name for name in names if f"p:{name}" in read]
+    if "row" in names:
+        of_rows.append("row")
+    both_at_once = "x" in names and pairs.has_same_sides() and weights.matrix is None
+    own = weights.of_both_sides() if both_at_once else weights
+    found = _by_rows(pairs, own, of_rows, "x" in names, "w" in names)
+    if both_at_once:
+        found = {name: sums if name == "x" else sums / 2 for name, sums in found.items()}
+    of_z = "z" in names or ("x" in names and pairs.z is None and not both_at_once)
+    if not of_z and "col" not in names:
+        return found
+    if both_at_once and "col" in names:
+        found["col"] = found.get("row")
+    if found.get("col") is None or of_z:
+        of_columns = ["row"] if "col" in names else []
+        other = _by_rows(pairs.swapped(), weights.swapped(), of_columns, of_z, False)
+        if "col" in names:
+            found["col"] = other["row"]
+        if of_z and pairs.z is None:
+            found["x"] = found["x"] + other["x"]
+        elif of_z:
+            found["z"] = other["x"]
+    return found
+
+
+def _by_rows(
+    pairs: _Pairs, weights: _Weights, names: list[str], by_x: bool, by_w: bool
+) -> dict[str, Any]:
+    """One pass takes eight names; those that none takes have a formula of their own."""
+    empty = 0 in (pairs.x.shape[-2], pairs.columns.shape[-2], pairs.x.shape[-1])
+    found: dict[str, Any] = {}
+    alone = names if empty or _is_sooner_alone(weights, names, by_x or by_w) else []
+    chunks = [] if alone else [names[i : i + _MOST_SUMS] for i in range(0, len(names), _MOST_SUMS)]
+    if (by_x or by_w) and not chunks:
+        chunks = [[]]
+    for chunk in chunks:
+        wanted_w = by_w and "w" not in found and not empty
+        passed = None if empty else _pass(pairs, weights, chunk, wanted_w)
+        if passed is None:
+            alone = [*alone, *chunk]
+            passed = _pass(pairs, weights, [], wanted_w) if (by_x or wanted_w) and not empty else {}
+        found = {**(passed or {}), **found}
+    for name in alone:
+        found[name] = _sums(pairs, weights, name)
+    if by_x and "x" not in found:
+        found["x"] = pairs.x * 0
+    if by_w and "w" not in found:
+        found["w"] = pairs.arrays["w"] * 0
+    return found
+
+
+def _is_sooner_alone(weights: _Weights, names: list[str], needs_field: bool) -> bool:
+    """A product with df/dp alone is less than a pass that has the field too."""
+    return not needs_field and weights.matrix is None and len(names) == 1
+
+
+def _pass(pairs: _Pairs, weights: _Weights, names: list[str], by_w: bool) -> dict | None:
+    points = (pairs.f, pairs.x, pairs.z)
+    if weights.matrix is not None:
+        verb = _mercer.pairwise_backward
+        passed = verb(*points, weights.matrix, names, False, by_w, **pairs.options())
+    else:
+        verb = _mercer.product_backward
+        passed = verb(*points, weights.u, weights.v, names, False, False, by_w, **pairs.options())
+    if passed is None:
+        return None
+    found = {"x": passed[0]}
+    for place, name in enumerate(names):
+        found[name] = passed[1][..., place, :]
+    if by_w:
+        found["w"] = _in_double(passed[-1], -1)
+    return found
+
+
+def _sums(pairs: _Pairs, weights: _Weights, name: str) -> Any:
+    """sum_n g_mn df/dname of each row, by the formula df/dname."""
+    leaf = name if name == "row" else f"p:{name}"
+    near = dataclasses.replace(pairs, f=derivative(pairs.f, leaf))
+    near = dataclasses.replace(near, **_unread(near))
+    if weights.matrix is None:
+        product = _mercer.kernel_product(near.f, near.x, near.z, weights.v, **near.options())
+        return (weights.u * product).sum(-1)
+    m, n = pairs.x.shape[-2], pairs.columns.shape[-2]
+    rows = max(1, _BLOCK // max(1, n * _count(pairs.x.shape[:-2])))
+    parts = []
+    for first in range(0, max(m, 1), rows):
+        block = near.rows(first, min(first + rows, m))
+        values = _mercer.pairwise(block.f, block.x, block.z, **block.options())
+        parts.append((weights.matrix[..., first : first + rows, :] * values).sum(-1))
+    library = namespace_of(parts[0])
+    return (getattr(library, "concatenate", None) or library.cat)(parts, -1)
+
+
+def _unread(near: _Pairs) -> dict[str, Any]:
+    """A derivative may read less than its formula, and what it does not read must not be given."""
+    read = leaves(near.f)
+    params = {name: value for name, value in near.params.items() if f"p:{name}" in read}
+    arrays = {name: array for name, array in near.arrays.items() if name in read}
+    return {"params": params, "arrays": arrays}
+
+
+def _count(shape: Sequence[int]) -> int:
+    count = 1
+    for extent in shape:
+        count *= extent
+    return count
+
+
+def _in_double(values: Any, axis: int) -> Any:
+    return values.sum(axis, dtype=namespace_of(values).float64)
+
+
+def _shaped(pairs: _Pairs, name: str, value: Any) -> Any:
+    """The sums as the operand has its axes; those of a number without any, in float64."""
+    if name in ("x", "z", "row", "col"):
+        operand = getattr(pairs, name) if name in ("x", "z") else pairs.arrays[name]
+        return _summed_to(value, tuple(operand.shape))
+    if name == "w":
+        return _cast(_summed_to(value, tuple(pairs.arrays["w"].shape)), pairs.arrays["w"])
+    total, operand = _in_double(value, -1), pairs.params[name]
+    if not hasattr(operand, "shape"):
+        return _summed_to(total, ())
+    return _cast(_summed_to(total, tuple(operand.shape)), operand)
+
+
+def _cast(value: Any, operand: Any) -> Any:
+    """Floating operands keep their dtype."""
+    if "float" not in str(operand.dtype):
+        return value
+    return value.to(operand.dtype) if hasattr(value, "to") else value.astype(operand.dtype)
+
+
+def _summed_to(value: Any, shape: tuple[int, ...]) -> Any:
+    extra = len(value.shape) - len(shape)
+    axes = tuple(
+        axis for axis in range(len(value.shape))
+        if axis < extra or (shape[axis - extra] == 1 and value.shape[axis] != 1)
+    )  # fmt: skip
+    if not axes:
+        return value
+    return value.sum(axes).reshape(shape)
