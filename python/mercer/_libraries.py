@@ -37,5 +37,9 @@ def hand_over() -> None:
 
 
 def namespace_of(array: Any) -> Any:
-    """The module whose functions take this array: numpy, torch, cupy."""
+    """The module whose functions take this array: numpy, torch, cupy, also where it is of a class
+    that is derived from theirs."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return torch
     return sys.modules[type(array).__module__.partition(".")[0]]

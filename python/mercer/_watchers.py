@@ -6,7 +6,11 @@ the time that this is.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
+from torch.autograd import forward_ad
 from torch.utils._device import DeviceContext
 
 
@@ -24,3 +28,17 @@ def find() -> str | None:
             if not (isinstance(mode, DeviceContext) or getattr(mode, "devices_only", False)):
                 return type(mode).__name__
     return None
+
+
+def follow(values: Iterable[Any]) -> bool:
+    """Whether PyTorch records what is done with the tensors among them: for gradients, in a
+    transform of torch.func, in forward mode, for torch.compile, a tracer or a mode."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return True
+    if any(type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in tensors):
+        return True
+    is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    if is_transformed or forward_ad._current_level >= 0 or torch.compiler.is_compiling():
+        return True
+    return find() is not None

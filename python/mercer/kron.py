@@ -6,12 +6,13 @@ of points is such a product, and a Gaussian process on a grid needs nothing else
 inference for structured Gaussian process models", PhD thesis, Cambridge (2011).
 
 Arrays come from NumPy, PyTorch and other libraries that speak DLPack; any strides, and batches that
-broadcast. The two products take arrays of JAX as well.
+broadcast. The two products take arrays of JAX as well. PyTorch differentiates all of them.
 """
 
 from __future__ import annotations
 
 import math as _math
+import sys as _sys
 import typing as _typing
 from collections.abc import Sequence as _Sequence
 
@@ -114,11 +115,12 @@ def solve(
     noise of a Gaussian process. Then ``positive`` is not read, and ``jitter`` must be None.
 
     shift may be an array of one number, such as a tensor, which is not read back and, in PyTorch,
-    differentiated by; then the eigenvectors are taken whatever its value is.
+    differentiated by; then the eigenvectors are taken whatever its value is. PyTorch differentiates
+    by factors and b as well, as often as wanted, of equal eigenvalues too.
 
     Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse, and
     where an eigenvalue and the shift add to zero, to the rounding of the eigenvalues;
-    NotImplementedError for factors and b that require gradients and for arrays of JAX.
+    NotImplementedError for arrays of JAX.
     """
     sizes = _sizes("kron.solve", factors)
     shifted = _is_shift("kron.solve", shift)
@@ -134,15 +136,25 @@ def solve(
     )
     x = b[:, None] if is_vector else b
     if shifted:
-        values, vectors = eigh(factors)
-        sums = values + shift
-        _require_regular(values, sums)
-        turned = kron_matmul(vectors, x, transpose_factors=True)
-        x = kron_matmul(vectors, turned / sums[..., None])
+        x = _solve_shifted(factors, x, shift)
     else:
         for i, factor in enumerate(factors):
             x = _solve_along(x, factor, i, sizes, positive, jitter)
     return x[..., 0] if is_vector else x
+
+
+def _solve_shifted(
+    factors: _Sequence[_typing.Any], x: _typing.Any, shift: _typing.Any
+) -> _typing.Any:
+    if _is_followed((*factors, x, shift)):
+        from mercer._torch import kron_shift
+
+        return kron_shift.solve(factors, x, shift)
+    values, vectors = eigh(factors)
+    sums = values + shift
+    require_regular(values, sums)
+    turned = kron_matmul(vectors, x, transpose_factors=True)
+    return kron_matmul(vectors, turned / sums[..., None])
 
 
 def _solve_along(
@@ -173,8 +185,8 @@ def eigh(factors: _Sequence[ArrayT]) -> tuple[ArrayT, list[ArrayT]]:
     >>> w, v = kron.eigh(factors)
     >>> kron.kron_matmul(v, w[:, None] * kron.kron_matmul(v, x, transpose_factors=True))
 
-    Raises ValueError for factors that are not square, NotImplementedError for tensors that require
-    gradients and for arrays of JAX.
+    Derivatives in PyTorch: those of mercer.linalg.eigh. Raises ValueError for factors that are not
+    square, NotImplementedError for arrays of JAX.
     """
     _sizes("kron.eigh", factors)
     parts = [_linalg.eigh(factor) for factor in factors]
@@ -192,20 +204,22 @@ def logdet(factors: _Sequence[ArrayT], *, shift: float | _Array = 0.0) -> ArrayT
     it is the sum over i of n / n_i log det F_i, n = n_1 ... n_N, from Cholesky's factors. With one
     it is the sum of log(w + shift) over the eigenvalues.
 
+    shift may be an array of one number, as in solve. PyTorch differentiates by it and by the
+    factors; second derivatives with a shift ask for distinct eigenvalues within each factor.
+
     Raises ValueError for factors that are not square, LinAlgError for one that is not positive
     definite, and where an eigenvalue and the shift do not add to more than zero;
-    NotImplementedError for factors that require gradients and for arrays of JAX. shift may be an
-    array of one number, as in solve.
+    NotImplementedError for arrays of JAX.
     """
     sizes = _sizes("kron.logdet", factors)
     library = _namespace_of(factors[0])
     if _is_shift("kron.logdet", shift):
         sums = eigh(factors)[0] + shift
-        if not bool((sums > 0).all()):
-            raise LinAlgError(
-                "kron.logdet: every eigenvalue and the shift must add to more than 0. "
-                f"Received {float(sums.min())}"
-            )
+        if _is_followed((sums,)):
+            from mercer._torch import kron_shift
+
+            return kron_shift.log(sums).sum(-1)
+        require_positive(sums)
         return library.log(sums).sum(-1)
     total: _typing.Any = 0
     for factor, n in zip(factors, sizes, strict=True):
@@ -288,7 +302,25 @@ def _is_shift(verb: str, shift: _typing.Any) -> bool:
     return True
 
 
-def _require_regular(values: _typing.Any, sums: _typing.Any) -> None:
+def _is_followed(arrays: _Sequence[_typing.Any]) -> bool:
+    """Whether PyTorch records what is done with them."""
+    torch = _sys.modules.get("torch")
+    if torch is None or not any(isinstance(array, torch.Tensor) for array in arrays):
+        return False
+    from mercer import _watchers
+
+    return _watchers.follow(arrays)
+
+
+def require_positive(sums: _typing.Any) -> None:
+    if not bool((sums > 0).all()):
+        raise LinAlgError(
+            "kron.logdet: every eigenvalue and the shift must add to more than 0. "
+            f"Received {float(sums.min())}"
+        )
+
+
+def require_regular(values: _typing.Any, sums: _typing.Any) -> None:
     """Eigenvalues are known to the rounding of the largest one."""
     if sums.shape[-1] == 0:
         return

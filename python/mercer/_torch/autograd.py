@@ -156,13 +156,17 @@ def _count(form: tuple) -> int:
     return sum(abs(part.count) for part in form if isinstance(part, _Room))
 
 
+# What a rule reads of the results: [..., M] of a reduce, the indices of knn.
+KEPT: dict[str, slice] = {"reduce": slice(0, 1), "knn": slice(1, 2)}
+
+
 def _kept_outputs(name: str, outputs: tuple) -> tuple:
-    """What a rule reads of the results: [..., M] of a reduce, the indices of knn."""
-    return {"reduce": outputs, "knn": outputs[1:]}.get(name, ())
+    return outputs[KEPT.get(name, slice(0, 0))]
 
 
 def _outputs(name: str, kept: Sequence[Tensor]) -> tuple:
-    return (None, *kept) if name == "knn" else tuple(kept)
+    """In their places among the results."""
+    return (*[None] * KEPT.get(name, slice(0, 0)).start, *kept)
 
 
 def _mark(ctx: Any, outputs: tuple) -> None:

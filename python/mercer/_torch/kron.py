@@ -86,7 +86,7 @@ def _empty_gradients(x: Tensor, factors: Sequence[Tensor], g: Tensor, needs: tup
     return torch.zeros_like(x) + zero if needs[0] else None, wanted
 
 
-def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
+def gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -> tuple:
     x, factors, left = inputs
     if not left:
         return *_right_gradients(x, factors, cotangents[0], needs), None
@@ -136,7 +136,7 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
     return product(x, factors, left), 0
 
 
-rules.RULES["kron"] = _gradients
+rules.RULES["kron"] = gradients
 tangents.RULES["kron"] = _tangent
 batching.RULES["kron"] = _mapped
 autograd.register("kron", _operator)

@@ -1,11 +1,15 @@
 """Linear algebra of kernel machines: Cholesky, LU, eigenvalues, and what is solved with them.
 
 Matrices are ``[..., n, n]``, those of ``lu_factor`` ``[..., m, n]``, of float32 or float64, in
-arrays of NumPy, PyTorch, CuPy and other libraries that speak DLPack, but for JAX; tensors that
-require gradients are refused (NotImplementedError). Leading axes are batches and broadcast, strides
-are honoured. On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads``
-says: a small matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and
-cuBLAS do, and kernels of Mercer's own, in the current stream.
+arrays of NumPy, PyTorch, CuPy and other libraries that speak DLPack, but for JAX. Leading axes are
+batches and broadcast, strides are honoured. PyTorch differentiates the functions of stored matrices
+as often as wanted, in both modes, and traces them; a gradient by a symmetric matrix is symmetric,
+whichever triangle is read. `cg` and `eigh_top` and preconditioners refuse tensors that require
+gradients (NotImplementedError).
+
+On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small
+matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and
+kernels of Mercer's own, in the current stream.
 """
 
 from __future__ import annotations
@@ -21,14 +25,7 @@ from mercer._mercer import (
     Preconditioner,
     cho_inverse,
     cho_inverse_diagonal,
-    cho_solve,
-    cholesky,
-    eigh,
-    lu_factor,
-    lu_solve,
     restored_preconditioner,
-    solve_cholesky,
-    solve_lu,
     solve_triangular,
 )  # fmt: skip
 
@@ -36,10 +33,17 @@ if _typing.TYPE_CHECKING:
     from mercer._mercer import (
         KernelOperator,
         cg,
+        cho_solve,
+        cholesky,
+        eigh,
         eigh_top,
         inv_quad_logdet,
+        lu_factor,
+        lu_solve,
         nystrom,
         pivoted_cholesky,
+        solve_cholesky,
+        solve_lu,
     )  # fmt: skip
 else:
 
@@ -82,9 +86,56 @@ else:
 
         return verb
 
-    cg, eigh_top, _exact, nystrom, pivoted_cholesky = map(
-        _served, ("cg", "eigh_top", "inv_quad_logdet", "nystrom", "pivoted_cholesky")
+    def _followed(name: str, engine: Any) -> Any:
+        """The compiled function, but for tensors that PyTorch follows."""
+
+        @_functools.wraps(engine)
+        def verb(*arguments: Any, **options: Any) -> Any:
+            if "torch._dynamo" in _sys.modules and _is_compiling():
+                return _in_torch(name, arguments, options)
+            try:
+                return engine(*arguments, **options)
+            except (NotImplementedError, TypeError) as refusal:
+                if not _is_of_torch(arguments, options):
+                    raise
+                refused = refusal
+            return _in_torch(name, arguments, options, refused)
+
+        verb.__module__ = __name__
+        return verb
+
+    def _is_compiling() -> bool:
+        return _sys.modules["torch"].compiler.is_dynamo_compiling()
+
+    def _in_torch(name: str, arguments: Any, options: Any, refusal: Any = None) -> Any:
+        from mercer._torch import linalg_verbs
+
+        return linalg_verbs.call(name, arguments, options, refusal)
+
+    def _is_of_torch(arguments: Any, options: Any) -> bool:
+        """Whether one of them is a tensor of PyTorch's, or what stands for one."""
+        values = [*arguments, *options.values()]
+        values += [v for pair in values if type(pair) is tuple for v in pair]
+        return any(
+            t.__module__.partition(".")[0] == "torch" for v in values for t in type(v).__mro__
+        )
+
+    cg, eigh_top, nystrom, pivoted_cholesky = map(
+        _served, ("cg", "eigh_top", "nystrom", "pivoted_cholesky")
     )
+    cholesky, solve_cholesky, cho_solve, lu_factor, lu_solve, solve_lu, eigh = (
+        _followed(_name, getattr(_mercer, _name))
+        for _name in (
+            "cholesky",
+            "solve_cholesky",
+            "cho_solve",
+            "lu_factor",
+            "lu_solve",
+            "solve_lu",
+            "eigh",
+        )
+    )
+    _exact = _followed("inv_quad_logdet", _served("inv_quad_logdet"))
 
     @_functools.wraps(_exact)
     def inv_quad_logdet(a: Any, b: Any, **options: Any) -> Any:

@@ -1,0 +1,218 @@
+"""The functions of mercer.linalg on tensors that PyTorch follows, made of operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mercer import _mercer
+from mercer._torch import autograd, batching, linalg, operators, symbolic
+from mercer.errors import DtypeError
+
+_OPTIONS = ("out", "workspace", "overwrite_a", "overwrite_b", "overwrite_factor")
+
+
+def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = None) -> Any:
+    """A function that PyTorch follows, which the engine has refused with this error; none where
+    torch.compile traces."""
+    proxy = symbolic.proxy_among((*arguments, *options.values()))
+    tensors = [t for value in (*arguments, *options.values()) for t in _leaves(value)]
+    if refusal is not None and proxy is None:
+        is_followed = isinstance(refusal, NotImplementedError) and not any(map(_is_sparse, tensors))
+        if not is_followed or autograd.are_sharded(tensors):
+            raise refusal
+    autograd.require_traceable(name)
+    for option in _OPTIONS:
+        if options.get(option) is not None and options[option] is not False:
+            raise NotImplementedError(
+                f"{name}: {option} is not offered where PyTorch records the call, for gradients, "
+                f"torch.compile or torch.func. Received one"
+            )
+    if proxy is not None:
+        return symbolic.node(proxy, "mercer.linalg", name, arguments, options)
+    given = {key: value for key, value in options.items() if key not in _OPTIONS}
+    return VERBS[name](*arguments, **given)
+
+
+def _leaves(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _is_sparse(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout != torch.strided
+
+
+# ---- Checks, in the engine's words: what stands for tensors does not reach the engine. ----------
+
+
+def _check(verb: str, name: str, a: Any, b: Any = None, *, square: bool = True) -> None:
+    for word, value in ((name, a), ("b", b)):
+        if value is not None and not isinstance(value, Tensor):
+            raise ValueError(
+                f"{verb}: {word} must come from the library of {name}, torch. "
+                f"Received {type(value)}"
+            )
+    if a.dtype not in (torch.float32, torch.float64):
+        raise DtypeError(f"{verb}: {name} must be float32 or float64. Received {a.dtype}")
+    if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
+        rows = "n" if square else "m"
+        raise ValueError(
+            f"{verb}: {name} must have the shape [..., {rows}, n]. Received {tuple(a.shape)}"
+        )
+    if b is None:
+        return
+    if b.dtype != a.dtype:
+        raise DtypeError(f"{verb}: b must have the dtype of {name}, {a.dtype}. Received {b.dtype}")
+    if b.ndim == 0 or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
+        raise ValueError(
+            f"{verb}: b must have the shape [..., n, k] or [n], n = {a.shape[-1]} as in {name}. "
+            f"Received {tuple(b.shape)}"
+        )
+
+
+def _with_columns(b: Tensor, solve: Callable[[Tensor], Tensor], axis: int = -1) -> Tensor:
+    """solve(b), of a vector as of a matrix of one column."""
+    return solve(b.unsqueeze(-1)).squeeze(axis) if b.ndim == 1 else solve(b)
+
+
+def _with_info(found: Any, info: Tensor, check: bool) -> Any:
+    return found if check else (found, info)
+
+
+# ---- Jitter. ------------------------------------------------------------------------------------
+
+
+def _amount(a: Tensor, lower: bool, amounts: Sequence[float]) -> Tensor:
+    """[...]: the first of the amounts with which a has a factor, 0 where it needs none."""
+    found = a.new_zeros(a.shape[:-2])
+    mean = a.diagonal(0, -2, -1).mean(-1)
+    for amount in amounts:
+        given = a.clone()
+        given.diagonal(0, -2, -1).add_((found * mean).unsqueeze(-1))
+        info = _mercer.unfollowed("cholesky", given, lower=lower, check=False)[1]
+        found = torch.where(info > 0, amount, found)
+    return found
+
+
+_jitter = operators.operator("jitter", _amount, "(Tensor a, bool lower, float[] amounts) -> Tensor")
+
+
+@_jitter.register_fake
+def _(a, lower, amounts):
+    return a.new_empty(a.shape[:-2])
+
+
+def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any]:
+    a, *rest = inputs
+    return autograd.call("jitter", batching.Operand(a, in_dims[0], 2).tensor, *rest), 0
+
+
+linalg.register_constant("jitter", _jitter, _mapped)
+
+
+def _with_jitter(verb: str, a: Tensor, lower: bool, jitter: Any) -> Tensor:
+    """a with the jitter that it needs, which is a multiple of the mean of its diagonal."""
+    if jitter is None or a.shape[-1] == 0:
+        return a
+    amounts = [jitter, 10 * jitter, 100 * jitter] if isinstance(jitter, (int, float)) else jitter
+    amounts = [float(amount) for amount in amounts]
+    for amount in amounts:
+        if not (amount > 0 and math.isfinite(amount)):
+            raise ValueError(f"{verb}: jitter must be positive and finite. Received {amount:g}")
+    added = autograd.call("jitter", a.detach(), lower, amounts)
+    added = added * a.diagonal(0, -2, -1).mean(-1)
+    eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
+    return a + added[..., None, None] * eye
+
+
+# ---- The functions. -----------------------------------------------------------------------------
+
+
+def _factored(verb: str, a: Tensor, lower: bool, jitter: Any, check: bool) -> tuple:
+    """a with its jitter, and its factor as what derivatives do not go through."""
+    a = _with_jitter(verb, a, lower, jitter)
+    factor, info = linalg.cholesky(a.detach(), lower, check, verb)
+    return a, factor, info
+
+
+def cholesky(a: Any, *, lower: bool = True, jitter: Any = None, check: bool = True) -> Any:
+    _check("cholesky", "a", a)
+    a = _with_jitter("cholesky", a, lower, jitter)
+    factor, info = linalg.cholesky(a, lower, check, "cholesky")
+    return _with_info(factor, info, check)
+
+
+def solve_cholesky(
+    a: Any, b: Any, *, lower: bool = True, jitter: Any = None, check: bool = True
+) -> Any:
+    _check("solve_cholesky", "a", a, b)
+    a, factor, info = _factored("solve_cholesky", a, lower, jitter, check)
+    x = _with_columns(b, lambda b: linalg.solve_factored(a, factor, b, lower))
+    return _with_info(x, info, check)
+
+
+def cho_solve(factor: Any, b: Any, *, lower: bool = True) -> Tensor:
+    _check("cho_solve", "factor", factor, b)
+    return _with_columns(b, lambda b: linalg.cho_solve(factor, b, lower))
+
+
+def inv_quad_logdet(
+    a: Any, b: Any, *, lower: bool = True, jitter: Any = None, check: bool = True
+) -> Any:
+    _check("inv_quad_logdet", "a", a, b)
+    a, factor, info = _factored("inv_quad_logdet", a, lower, jitter, check)
+    quad = _with_columns(b, lambda b: linalg.inv_quad(a, factor, b, lower))
+    return _with_info((quad, linalg.logdet(a, factor, lower)), info, check)
+
+
+def lu_factor(a: Any, *, check: bool = True) -> Any:
+    _check("lu_factor", "a", a, square=False)
+    packed, pivots, info = linalg.lu_factor(a, check, "lu_factor")
+    return _with_info((packed, pivots), info, check)
+
+
+def lu_solve(lu_and_pivots: Any, b: Any, *, transposed: bool = False) -> Tensor:
+    packed, pivots = lu_and_pivots
+    _check("lu_solve", "lu", packed, b)
+    return _with_columns(b, lambda b: linalg.lu_solve(packed, pivots, b, transposed))
+
+
+def solve_lu(a: Any, b: Any, *, check: bool = True) -> Any:
+    _check("solve_lu", "a", a, b)
+    packed, pivots, info = linalg.lu_factor(a.detach(), check, "solve_lu")
+    x = _with_columns(b, lambda b: linalg.solve_pivoted(a, packed, pivots, b, False))
+    return _with_info(x, info, check)
+
+
+def eigh(
+    a: Any, *, lower: bool = True, eigvals_only: bool = False, subset_by_index: Any = None,
+    check: bool = True,
+) -> Any:  # fmt: skip
+    """All pairs are computed, since the derivative of each vector reads them."""
+    _check("eigh", "a", a)
+    n = a.shape[-1]
+    first, last = (0, n - 1) if subset_by_index is None else subset_by_index
+    if subset_by_index is not None and not 0 <= first <= last < n:
+        raise ValueError(
+            f"eigh: subset_by_index must be (first, last), 0 <= first <= last < {n}. "
+            f"Received ({first}, {last})"
+        )
+    w, v, info = linalg.eigh(a, lower, check, "eigh")
+    w, v = w[..., first : last + 1], v[..., first : last + 1]
+    return _with_info(w if eigvals_only else (w, v), info, check)
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "cholesky": cholesky,
+    "solve_cholesky": solve_cholesky,
+    "cho_solve": cho_solve,
+    "inv_quad_logdet": inv_quad_logdet,
+    "lu_factor": lu_factor,
+    "lu_solve": lu_solve,
+    "solve_lu": solve_lu,
+    "eigh": eigh,
+}
