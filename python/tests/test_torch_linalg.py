@@ -34,6 +34,14 @@ def normal(*shape, seed=1, kind=torch.float64):
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(kind)
 
 
+def weighed(result):
+    """A number that depends on all of a result's elements differently."""
+    total = 0
+    for i, part in enumerate(_pytree.tree_leaves(result)):
+        total = total + (part.double() * normal(*part.shape, seed=i)).sum()
+    return total
+
+
 def up_to_signs(pair):
     return pair[0], pair[1].square()
 
@@ -125,6 +133,98 @@ def test_derivatives_on_cuda(name):
     assert torch.autograd.gradgradcheck(function, inputs)
 
 
+# ---- Conjugate gradients. -----------------------------------------------------------------------
+
+WIDTH = torch.tensor(1.5, dtype=torch.float64)
+
+
+def solved(x, b, preconditioned=False, **options):
+    operator = linalg.KernelOperator("gauss", x, **{"ridge": 0.5, "bandwidth": 1.5, **options})
+    inverse = linalg.nystrom(operator, 3) if preconditioned else None
+    return linalg.cg(operator, b, preconditioner=inverse, tol=1e-13)
+
+
+OF_OPERATORS = {
+    "points, width and b": (lambda x, h, b: solved(x, b, bandwidth=h),
+                            (normal(6, 2), WIDTH, normal(6, 3))),
+    "a vector b, with a preconditioner": (lambda x, h, b: solved(x, b, True, bandwidth=h),
+                                          (normal(6, 2), WIDTH, normal(6))),
+    "b alone": (lambda b: solved(normal(6, 2), b), (normal(6, 1),)),
+    "a formula that carries its width": (
+        lambda h, b: linalg.cg(
+            linalg.KernelOperator(mc.gauss(bandwidth=h), normal(6, 2), ridge=0.5), b, tol=1e-13),
+        (WIDTH, normal(6))),
+    "a matrix": (lambda a, b: linalg.cg(symmetric(a), b, tol=1e-13),
+                 (positive(N, N), normal(N, 2))),
+    "a matrix, a vector, a guess": (
+        lambda a, b: linalg.cg(symmetric(a), b, tol=1e-13, x0=b, check=False)[0],
+        (positive(N, N), normal(N))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_OPERATORS)
+def test_derivatives_of_conjugate_gradients(name):
+    function, inputs = OF_OPERATORS[name]
+    inputs = [t.clone().requires_grad_() for t in inputs]
+    stored = "matrix" in name
+    assert torch.autograd.gradcheck(
+        function, inputs, check_batched_grad=stored, check_forward_ad=stored
+    )
+    assert torch.autograd.gradgradcheck(function, inputs)
+
+
+def test_conjugate_gradients_on_cuda():
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    for function, inputs in OF_OPERATORS.values():
+        assert torch.autograd.gradcheck(function, [t.cuda().requires_grad_() for t in inputs])
+
+
+def test_an_operator_is_differentiated_as_its_matrix_is():
+    """To the tolerance of cg, times the condition of the matrix, below 600/0.1."""
+    x, b = normal(600, 3).requires_grad_(), normal(600, 2).requires_grad_()
+    h = WIDTH.clone().requires_grad_()
+    operator = linalg.KernelOperator("gauss", x, ridge=0.1, bandwidth=h)
+    found = linalg.cg(operator, b, preconditioner=linalg.pivoted_cholesky(operator, 100), tol=1e-11)
+    a = mc.kernel_matrix("gauss", x, bandwidth=h) + 0.1 * torch.eye(600, dtype=torch.float64)
+    wanted = linalg.solve_cholesky(a, b)
+    for ours, theirs in zip(
+        torch.autograd.grad(weighed(found), (x, b, h)),
+        torch.autograd.grad(weighed(wanted), (x, b, h)),
+        strict=True,
+    ):
+        assert (ours - theirs).norm() <= 1e-11 * 6000 * theirs.norm()
+
+
+def test_conjugate_gradients_in_transforms():
+    a, b = positive(3, 3), normal(3, 2)
+
+    def ours(a, b):
+        return linalg.cg(symmetric(a), b, tol=1e-14).sin().sum()
+
+    def theirs(a, b):
+        return torch.linalg.solve(symmetric(a), b).sin().sum()
+
+    for transform in (torch.func.grad, torch.func.hessian):
+        torch.testing.assert_close(transform(ours)(a, b), transform(theirs)(a, b))
+    found = torch.vmap(torch.func.grad(ours), (0, None))(torch.stack([a, 2 * a]), b)
+    torch.testing.assert_close(found[1], torch.func.grad(theirs)(2 * a, b))
+
+
+def test_what_conjugate_gradients_refuse():
+    a, b = positive(3, 3).requires_grad_(), normal(3).requires_grad_()
+    with pytest.raises(NotImplementedError, match="cg: out is not offered where PyTorch records"):
+        linalg.cg(a, b, out=torch.empty(3).double())
+    operator = linalg.KernelOperator("gauss", normal(3, 2).requires_grad_(), bandwidth=1.0)
+    with pytest.raises(NotImplementedError, match="eigh_top: x must not track gradients"):
+        linalg.eigh_top(operator, 1)
+    with pytest.raises(mc.LinAlgError, match="cg: a must be positive definite"):
+        linalg.cg(-a, b)
+    x, info, _ = linalg.cg(-a, b, check=False)
+    assert info == -1
+    assert torch.autograd.grad(x.sum(), b)[0].isnan().all()
+
+
 OURS = {
     "cholesky": (lambda a, b: linalg.cholesky(a), lambda a, b: torch.linalg.cholesky(a)),
     "solve_cholesky": (linalg.solve_cholesky, torch.linalg.solve),
@@ -140,14 +240,6 @@ OURS = {
     "lu_factor": (lambda a, b: linalg.lu_factor(a)[0],
                   lambda a, b: torch.linalg.lu_factor(a)[0]),
 }  # fmt: skip
-
-
-def weighed(result):
-    """A number that depends on all of a result's elements differently."""
-    total = 0
-    for i, part in enumerate(_pytree.tree_leaves(result)):
-        total = total + (part.double() * normal(*part.shape, seed=i)).sum()
-    return total
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])

@@ -38,7 +38,7 @@ def call(name: str, *inputs: Any) -> Any:
     form, tensors = separate(inputs)
     if any(map(torch._C._functorch.is_legacy_batchedtensor, tensors)):
         return batching.legacy(name, form, tensors)
-    if _is_transformed():
+    if is_transformed():
         transform = torch._C._functorch.peek_interpreter_stack()
         if transform is not None and transform.key() == TransformType.Functionalize:
             return getattr(torch.ops.mercer, name)(*inputs)
@@ -72,7 +72,7 @@ def _uncompiled() -> Any:
 
 def require_traceable(verb: str) -> None:
     """torch.jit.trace cannot look into what torch.func and forward mode hand on."""
-    if torch.jit.is_tracing() and _is_transformed():
+    if torch.jit.is_tracing() and is_transformed():
         raise NotImplementedError(
             f"{verb}: torch.jit.trace must not go through torch.func or forward mode. Received a "
             f"call in both; trace with make_fx or torch.export"
@@ -91,10 +91,10 @@ def _is_differentiated() -> bool:
 def records_nothing(tensors: Sequence[Tensor]) -> bool:
     """Whether no derivative of what is computed now will be asked for, and no axis is hidden."""
     hidden = any(map(torch._C._functorch.is_legacy_batchedtensor, tensors))
-    return not (torch.is_grad_enabled() or _is_transformed() or hidden)
+    return not (torch.is_grad_enabled() or is_transformed() or hidden)
 
 
-def _is_transformed() -> bool:
+def is_transformed() -> bool:
     in_functorch = torch._C._functorch.peek_interpreter_stack() is not None
     return in_functorch or forward_ad._current_level >= 0
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
-from mercer._torch import autograd, batching, linalg, operators, symbolic
+from mercer._torch import autograd, batching, linalg, linalg_cg, operators, symbolic
 from mercer.errors import DtypeError
 
 _OPTIONS = ("out", "workspace", "overwrite_a", "overwrite_b", "overwrite_factor")
@@ -25,6 +25,10 @@ def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = No
         is_followed = isinstance(refusal, NotImplementedError) and not any(map(_is_sparse, tensors))
         if not is_followed or autograd.are_sharded(tensors):
             raise refusal
+    if name in ON_MEMORY:
+        if proxy is not None:
+            raise refusal
+        return _on_memory(name, arguments, options, refusal)
     autograd.require_traceable(name)
     for option in _OPTIONS:
         if options.get(option) is not None and options[option] is not False:
@@ -36,6 +40,24 @@ def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = No
         return symbolic.node(proxy, "mercer.linalg", name, arguments, options)
     given = {key: value for key, value in options.items() if key not in _OPTIONS}
     return VERBS[name](*arguments, **given)
+
+
+def _on_memory(name: str, arguments: tuple, options: dict[str, Any], refusal: Any) -> Any:
+    """A function that computes with products alone: cg has derivatives, preconditioners, which say
+    nothing about a solution, are those of the same numbers without gradients."""
+    values = [*arguments, *options.values()]
+    tensors = [t for value in values for t in linalg_cg.tensors_of(value)]
+    if not linalg_cg.are_memory(tensors, is_mapped=name == "cg"):
+        raise refusal
+    if name == "cg":
+        if options.pop("out", None) is not None:
+            raise NotImplementedError(
+                "cg: out is not offered where PyTorch records the call, for "
+                "gradients or torch.func. Received one"
+            )
+        return linalg_cg.cg(*arguments, **options)
+    a, *rest = arguments
+    return getattr(_mercer, name)(linalg_cg.detached(a), *rest, **options)
 
 
 def _leaves(value: Any) -> Sequence[Any]:
@@ -216,3 +238,4 @@ VERBS: dict[str, Callable[..., Any]] = {
     "solve_lu": solve_lu,
     "eigh": eigh,
 }
+ON_MEMORY = ("cg", "nystrom", "pivoted_cholesky")

@@ -4,8 +4,9 @@ Matrices are ``[..., n, n]``, those of ``lu_factor`` ``[..., m, n]``, of float32
 arrays of NumPy, PyTorch, CuPy and other libraries that speak DLPack, but for JAX. Leading axes are
 batches and broadcast, strides are honoured. PyTorch differentiates the functions of stored matrices
 as often as wanted, in both modes, and traces them; a gradient by a symmetric matrix is symmetric,
-whichever triangle is read. `cg` and `eigh_top` and preconditioners refuse tensors that require
-gradients (NotImplementedError).
+whichever triangle is read. It differentiates `cg` by all that its operator is made of; a
+preconditioner is that of the same numbers without gradients. `eigh_top` refuses tensors that
+require gradients (NotImplementedError).
 
 On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small
 matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and
@@ -20,6 +21,7 @@ import sys as _sys
 import typing as _typing
 from typing import Any
 
+from mercer import _linalg_calls as _calls
 from mercer import _mercer
 from mercer._mercer import (
     Preconditioner,
@@ -63,6 +65,9 @@ else:
 
             return ShardedOperator(f, x, **options)
 
+        def __init__(self, f: Any, x: Any, *, ridge: Any = 0.0, **options: Any) -> None:
+            super().__init__(f, x, ridge=_calls.with_tensor_of_one(ridge, x), **options)
+
     def _is_split(x: Any) -> bool:
         module = _sys.modules.get("torch.distributed.tensor")
         return module is not None and isinstance(x, module.DTensor)
@@ -86,56 +91,18 @@ else:
 
         return verb
 
-    def _followed(name: str, engine: Any) -> Any:
-        """The compiled function, but for tensors that PyTorch follows."""
-
-        @_functools.wraps(engine)
-        def verb(*arguments: Any, **options: Any) -> Any:
-            if "torch._dynamo" in _sys.modules and _is_compiling():
-                return _in_torch(name, arguments, options)
-            try:
-                return engine(*arguments, **options)
-            except (NotImplementedError, TypeError) as refusal:
-                if not _is_of_torch(arguments, options):
-                    raise
-                refused = refusal
-            return _in_torch(name, arguments, options, refused)
-
-        verb.__module__ = __name__
-        return verb
-
-    def _is_compiling() -> bool:
-        return _sys.modules["torch"].compiler.is_dynamo_compiling()
-
-    def _in_torch(name: str, arguments: Any, options: Any, refusal: Any = None) -> Any:
-        from mercer._torch import linalg_verbs
-
-        return linalg_verbs.call(name, arguments, options, refusal)
-
-    def _is_of_torch(arguments: Any, options: Any) -> bool:
-        """Whether one of them is a tensor of PyTorch's, or what stands for one."""
-        values = [*arguments, *options.values()]
-        values += [v for pair in values if type(pair) is tuple for v in pair]
-        return any(
-            t.__module__.partition(".")[0] == "torch" for v in values for t in type(v).__mro__
-        )
-
-    cg, eigh_top, nystrom, pivoted_cholesky = map(
-        _served, ("cg", "eigh_top", "nystrom", "pivoted_cholesky")
+    eigh_top = _served("eigh_top")
+    cg, nystrom, pivoted_cholesky = (
+        _calls.followed(_name, _served(_name), is_traced=False)
+        for _name in ("cg", "nystrom", "pivoted_cholesky")
     )
-    cholesky, solve_cholesky, cho_solve, lu_factor, lu_solve, solve_lu, eigh = (
-        _followed(_name, getattr(_mercer, _name))
+    cho_solve, cholesky, eigh, lu_factor, lu_solve, solve_cholesky, solve_lu = (
+        _calls.followed(_name, getattr(_mercer, _name))
         for _name in (
-            "cholesky",
-            "solve_cholesky",
-            "cho_solve",
-            "lu_factor",
-            "lu_solve",
-            "solve_lu",
-            "eigh",
+            "cho_solve", "cholesky", "eigh", "lu_factor", "lu_solve", "solve_cholesky", "solve_lu",
         )
-    )
-    _exact = _followed("inv_quad_logdet", _served("inv_quad_logdet"))
+    )  # fmt: skip
+    _exact = _calls.followed("inv_quad_logdet", _served("inv_quad_logdet"))
 
     @_functools.wraps(_exact)
     def inv_quad_logdet(a: Any, b: Any, **options: Any) -> Any:
