@@ -111,13 +111,27 @@ struct Operator {
   /// The same as a part of a loop in a captured graph, on the device: in that queue, with memory from it alone; where
   /// the queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
   std::function<void(const Tensor& v, const Tensor& out, const Queue& queue)> multiply_in = {};
+  /// Of kernel_operator, without its ridges, and matrix_operator: out [n] is the diagonal. Empty where it is not offered.
+  std::function<void(const Tensor& out)> diagonal = {};
+  /// Likewise: row j of out [rows, n], of neighbouring elements along each row, is the row indices[j] of the matrix.
+  std::function<void(const std::vector<std::int64_t>& indices, const Tensor& out)> rows = {};
 };
 /// a [n, n], all of which may be read, or its transpose in its place; it must outlive the operator, but for a CUDA
 /// array without neighbouring elements along an axis, which is copied. The queue is that of a CUDA array.
 Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& context = Context::shared(),
                          const char* verb = nullptr);
-/// f(x_m, x_n) + ridge where m = n, never stored: kernel_product on points x [n, K] of float32 or float64. x and what
-/// the arguments point to must outlive the operator. The queue is that of the arguments.
+/// What is done to a kernel matrix: s_m f(x_m, x_n) s_n + (ridge + ridges_m) where m = n, s the roots of the weights.
+struct KernelTerms {
+  double ridge = 0;
+  const Tensor* ridges = nullptr;   // [n] of the dtype of x, where x is
+  const Tensor* weights = nullptr;  // likewise, from 0 on; a point of weight 0 leaves its ridge alone
+};
+/// f(x_m, x_n) with these terms, never stored: kernel_product on points x [n, K] of float32 or float64. x and what the
+/// arguments and the terms point to must outlive the operator. The queue is that of the arguments, whose row and col, if
+/// the formula reads them, must be one array. Ridges and weights in memory of the host must not be negative; those of a
+/// device are not looked at. Formulas that read indices have rows, one call each, and no diagonal.
+Operator kernel_operator(const Formula& f, const Tensor& x, const KernelTerms& terms, const Arguments& arguments = {},
+                         Context& context = Context::shared());
 Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, const Arguments& arguments = {},
                          Context& context = Context::shared());
 
@@ -173,6 +187,8 @@ struct CgOptions {
   std::int64_t most_products = 0;  // with the operator, for each column; 0: ten times the order, 10000 at most
   const Preconditioner* preconditioner = nullptr;
   const Tensor* guess = nullptr;       // of the shape of x, which it may be; null: zeros
+  double ridge = 0;                    // of all columns, added to a
+  const Tensor* ridges = nullptr;      // or one for each, [k] or [], float32 or float64 where a is; ridge is then 0
   const Tensor* info = nullptr;        // [k], or [] for b [n], int64
   const Tensor* iterations = nullptr;  // likewise: the products each column took
   const char* verb = nullptr;
@@ -184,10 +200,12 @@ struct CgOptions {
 /// own steps, and none any more once it has ended. A column ends when its residual b_j - a x_j, computed by one more
 /// product, meets the tolerance; where the recurrence promised too much, it starts again from there. A column of zeros
 /// gives zeros.
-/// info     0; or, where the tolerance was missed, the products taken, which were too many or gained nothing any more
-///          (float32 cannot reach every tolerance): x is what they led to; or -1, and x NaN, where a value was not
-///          finite or a is not positive definite. Without info numerical is thrown for the worst column, once x is
-///          written.
+/// ridges   Column j solves (a + ridge_j) x_j = b_j, so that a path of ridges shares every product. From 0 on and finite;
+///          those in memory of a device are not looked at before: a column with another one ends as one of NaN.
+/// info     0; or, where the tolerance was missed, the products taken when they were used up, or -2 where the measured
+///          residual fell no more (float32 cannot reach every tolerance): x is what they led to; or -1, and x NaN, where
+///          a value was not finite or a is not positive definite. Without info numerical is thrown for the worst column,
+///          once x is written.
 /// Streams  On CUDA in the operator's. Every decision is taken on the device; the host reads what was decided one round
 ///          later, so that the device never waits for it, and returns when all columns have ended, after one product
 ///          too many. With info it does not wait for the last of the work.

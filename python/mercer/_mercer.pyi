@@ -738,21 +738,89 @@ def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = Fal
 
 class KernelOperator:
     """
-    The symmetric matrix f(x_m, x_n) + ridge (m = n), known by its products and never stored.
+    The symmetric matrix s_m f(x_m, x_n) s_n + ridge_m (m = n), known by its products and never stored.
 
-    f: a symmetric formula of x, z and parameters, as for kernel_product, with its parameters by name, each one number. x:
-    [n, K] of float32 or float64; it must not change while the operator is in use. ridge: from 0 on. Everything is checked
-    here: ValueError for what breaks a rule, DtypeError for other element types, NotImplementedError for arrays of JAX and
-    for formulas of w, row or col. Operators pickle, with their arrays.
+    f: a symmetric formula, as for kernel_product, with its parameters by name, each one number. x: [n, K] of float32 or
+    float64; it must not change while the operator is in use. ridge: a number, or one for each point, [n]. weights: of the
+    points, [n], whose roots are s; ones when nothing is said. w: [K], weights of the features, and row and col: [n], equal,
+    where the formula reads them. Arrays are of the library, and on the device, of x; ridge and weights of its dtype too.
+
+    Everything is checked here: ValueError for what breaks a rule (negative or infinite ridges and weights among it),
+    DtypeError for other element types, NotImplementedError for arrays of JAX. Serves cg, minres, nystrom, pivoted_cholesky
+    and eigh_top, SciPy's functions of LinearOperators, and ``a @ v``. Operators pickle, with their arrays.
     """
 
-    def __init__(self, f: mercer._types.FormulaLike, x: Any, *, ridge: float = 0.0, **params: mercer._types.Parameter) -> None: ...
+    def __init__(self, f: mercer._types.FormulaLike, x: Any, *, ridge: Any = 0.0, weights: Any = None, w: Any = None, row: Any = None, col: Any = None, **params: mercer._types.Parameter) -> None: ...
 
     @property
     def shape(self) -> tuple[int, int]:
         """(n, n) for n points."""
 
+    @property
+    def dtype(self) -> Any:
+        """That of the points, as their library writes it."""
+
+    @property
+    def device(self) -> Any:
+        """
+        That of the points, as their library writes it; "cpu" where it has none.
+        """
+
+    @property
+    def ridge(self) -> Any:
+        """What is added to the diagonal, a float or an array [n]."""
+
+    @property
+    def weights(self) -> Any:
+        """Those of the points, [n], or None."""
+
+    @property
+    def points(self) -> Any:
+        """The points x, as they were given."""
+
+    @property
+    def T(self) -> KernelOperator:
+        """The operator itself, which is symmetric."""
+
+    def __matmul__(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
+        """
+        The product with v [n, k] or [n], of the library, device and dtype of the points, in a new array.
+        """
+
+    def __rmatmul__(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
+        """v a, which is (a v^T)^T."""
+
+    def diagonal(self) -> Any:
+        """
+        The diagonal [n], ridges and weights included. NotImplementedError for formulas that read indices.
+        """
+
+    def rows(self, i: Any) -> Any:
+        """
+        Rows of the matrix, ridges and weights included: [n] for a whole number i, which may be negative, [r, n] for a
+        slice, a list or an array of r whole numbers. IndexError for others.
+        """
+
+    def to_linear_operator(self) -> Any:
+        """
+        The operator for the package linear_operator, of points that are tensors of PyTorch. ImportError without it.
+        """
+
     def __reduce__(self) -> tuple: ...
+
+    def matvec(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
+        """The product with v, by a name that SciPy calls."""
+
+    def matmat(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
+        """The product with v, by a name that SciPy calls."""
+
+    def rmatvec(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
+        """The product with v, by a name that SciPy calls."""
+
+    def rmatmat(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
+        """The product with v, by a name that SciPy calls."""
+
+    __array_ufunc__: None = None
 
 @overload
 def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, check: Literal[True] = True) -> tuple[Any, Any]:
@@ -794,13 +862,16 @@ def restored_preconditioner(rows: Any, scale: float, rank: int, device: int | No
     """What pickle makes a preconditioner of."""
 
 @overload
-def cg(a: mercer._types.ArrayT | KernelOperator, b: mercer._types.ArrayT, *, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[True] = True) -> mercer._types.ArrayT:
+def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[True] = True) -> mercer._types.ArrayT:
     """
     Solves a x = b for a symmetric positive definite operator by products alone: conjugate gradients.
 
-    a: a matrix [n, n] of float32 or float64, all of which is read, or a KernelOperator, whose matrix is never stored; on
-    the CPU or a CUDA device. b: [n, k] or [n]; all columns share their products with a, and each ends on its own.
-    preconditioner: of nystrom or pivoted_cholesky; it serves any number of calls.
+    a: a matrix [n, n] of float32 or float64, all of which is read; a KernelOperator, whose matrix is never stored; a
+    LinearOperator of SciPy or of the package linear_operator; or a function that multiplies columns [n, k] of the library,
+    device and dtype of b. On the CPU or a CUDA device. b: [n, k] or [n]; all columns share their products with a, and each
+    ends on its own. ridge: added to the diagonal of a, a number or one for each column, [k]: column j solves (a + ridge_j)
+    x_j = b_j. From 0 on; of an array on a CUDA device that is not looked at before, and another value ends its column as
+    NaN would. preconditioner: of nystrom or pivoted_cholesky, near a with its ridge; it serves any number of calls.
 
     tol: |b_j - a x_j| of each column at most, as a part of |b_j|; 1e-5 in float32 and 1e-10 in float64 when nothing is
     said. It is measured by one more product, not estimated. A matrix of condition c leaves float32 about 1e-7 c, so that
@@ -808,9 +879,10 @@ def cg(a: mercer._types.ArrayT | KernelOperator, b: mercer._types.ArrayT, *, pre
     said. x0: a first guess, of the shape of b. out: x, in place of a new array; it may be b.
 
     check: with True the worst column that misses the tolerance raises LinAlgError. With False the result is (x, info,
-    iterations), int64 of the shape [k], or [] for b [n]. info: 0; the products taken where the tolerance was missed, and x
-    is what they led to; or -1 where b or a product was not finite, or a is not positive definite, and x is NaN.
-    iterations: the products that each column took.
+    iterations), int64 of the shape [k], or [] for b [n]. info: 0; where the tolerance was missed and x is as good as it
+    got, the products taken when max_iter ran out, or -2 when the measured residual stagnated (a dtype reaches no more than
+    its rounding); or -1 where b or a product was not finite, or a is not positive definite, and x is NaN. iterations: the
+    products that each column took.
 
     On CUDA the work is in the current stream. The host looks at what the device decided one product ago, so that nothing
     waits but the host; with check=False the call returns when all columns have ended. In the capture of a graph max_iter
@@ -820,7 +892,7 @@ def cg(a: mercer._types.ArrayT | KernelOperator, b: mercer._types.ArrayT, *, pre
     """
 
 @overload
-def cg(a: mercer._types.ArrayT | KernelOperator, b: mercer._types.ArrayT, *, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
+def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
 def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, seed: int = 0) -> Preconditioner:
     """

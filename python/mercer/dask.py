@@ -352,33 +352,81 @@ class KernelOperator:
     ``nystrom`` and ``eigh_top``: their products are kernel_product by blocks, on the scheduler that
     is in force, and their vectors, of n numbers, are arrays of NumPy in memory.
 
-    f, ridge and parameters: those of mercer.linalg.KernelOperator. x: [n, K] of float32 or float64,
-    as in pairwise. Everything is checked here.
+    f, ridge, weights, w, row, col and parameters: those of mercer.linalg.KernelOperator; ridges and
+    weights of points are in memory, row and col as in pairwise. x: [n, K] of float32 or float64, as
+    in pairwise. Everything is checked here. ``operator @ v`` multiplies an array of NumPy.
 
     >>> operator = md.KernelOperator(mc.gauss(), x, ridge=0.1, bandwidth=2.0)
     >>> alpha = mc.linalg.cg(operator, y)
     """
 
-    def __init__(self, f: FormulaLike, x: Any, *, ridge: float = 0.0, **params: Parameter) -> None:
-        pairs = _Pairs("KernelOperator", x, None, dict(params))
+    def __init__(
+        self, f: FormulaLike, x: Any, *, ridge: Any = 0.0, weights: Any = None, w: Any = None,
+        row: Any = None, col: Any = None, **params: Parameter,
+    ) -> None:  # fmt: skip
+        verb = "KernelOperator"
+        pairs = _Pairs(verb, x, None, dict(params), row=row, col=col, w=w)
+        same = row is col or (isinstance(row, np.ndarray) and np.array_equal(row, col))
+        if not same:
+            raise ValueError(
+                f"{verb}: row and col must be one array, since the matrix is symmetric. "
+                f"Received {type(row)} and {type(col)}"
+            )
         self.f = mercer.kernel(f) if callable(f) else f
-        mercer.linalg.KernelOperator(
-            self.f, like(pairs.x, (1, pairs.x.shape[1]), pairs.x.dtype), ridge=ridge, **params
-        )
-        self.x, self.ridge, self.params = pairs.x, float(ridge), params
         self.shape, self.dtype = (pairs.x.shape[0],) * 2, pairs.x.dtype
+        one = None if row is None else like(pairs.x, (1,), pairs.row.dtype)
+        mercer.linalg.KernelOperator(
+            self.f, like(pairs.x, (1, pairs.x.shape[1]), pairs.x.dtype), w=w, row=one, col=one,
+            **params,
+        )  # fmt: skip
+        self._ridges = self._points("ridge", ridge)
+        self._weights = None if weights is None else self._points("weights", weights)
+        self.x, self.row, self.col, self.w, self.params = pairs.x, row, col, w, params
+        self.ridge = float(self._ridges.min(initial=np.inf)) if self._ridges.size else 0.0
+
+    def _points(self, name: str, values: Any) -> Any:
+        """Numbers of points as a column, or a number as a matrix of one."""
+        column = np.asarray(values, self.dtype)
+        if column.ndim and column.shape != self.shape[:1]:
+            raise ValueError(
+                f"KernelOperator: {name} must have shape {self.shape[:1]}. Received {column.shape}."
+            )
+        if not (np.isfinite(column) & (column >= 0)).all():
+            raise ValueError(
+                f"KernelOperator: {name} must be from 0 on and finite. Received {values}."
+            )
+        return column.reshape(-1, 1)
+
+    def __matmul__(self, v: Any) -> Any:
+        v = np.asarray(v)
+        if v.ndim not in (1, 2) or v.shape[0] != self.shape[0] or v.dtype != self.dtype:
+            raise ValueError(
+                f"KernelOperator: v must be {self.dtype} of the shape [n, k] or [n], n = "
+                f"{self.shape[0]}. Received {v.dtype} {v.shape}."
+            )
+        product = self._mercer_multiply(v.reshape(v.shape[0], -1))
+        return product.reshape(v.shape)
 
     def _mercer_multiply(self, columns: Any) -> Any:
         """The product with columns [n, k] of NumPy."""
+        if self._weights is None:
+            return self._multiply(columns) + self._ridges * columns
+        roots = np.sqrt(self._weights)
+        return roots * self._multiply(roots * columns) + self._ridges * columns
+
+    def _multiply(self, columns: Any) -> Any:
+        """By the formula alone."""
         rows = (self.x.chunks[0], columns.shape[1:])
         v = da.from_array(columns, chunks=rows, name=False)
         own = type(self.x._meta)
         if own is not np.ndarray:  # blocks of a device
             v = v.map_blocks(_moved, like(self.x, (0, 0), self.dtype), dtype=v.dtype)
-        product = kernel_product(self.f, self.x, None, v, **self.params)
+        sides = {"row": self.row, "col": self.col, "w": self.w}
+        sides = {name: value for name, value in sides.items() if value is not None}
+        product = kernel_product(self.f, self.x, None, v, **sides, **self.params)
         if own is not np.ndarray:
             product = product.map_blocks(_moved, np.empty((0, 0), self.dtype), dtype=v.dtype)
-        return product.compute() + self.dtype.type(self.ridge) * columns
+        return product.compute()
 
 
 def _moved(block: Any, wanted: Any) -> Any:

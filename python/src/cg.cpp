@@ -29,16 +29,28 @@ const linalg::Preconditioner* to_preconditioner(nb::handle object) {
           .c_str());
 }
 
-nb::object py_cg(nb::handle a, nb::handle b, nb::handle preconditioner, nb::handle tol, nb::handle max_iter,
-                 nb::handle x0, nb::handle out, bool check) {
+/// A number, or one for each column: those written as a list become an array of the library of b.
+void read_ridge(OperatorCall& call, nb::handle given, linalg::CgOptions& options) {
+  if (given.is_none()) return;
+  const bool is_list = PyList_Check(given.ptr()) || PyTuple_Check(given.ptr());
+  if (!is_list && !is_carried(given)) {
+    options.ridge = to_number(given, "cg", "ridge");
+    return;
+  }
+  options.ridges = &call.input(is_list ? call.numbers(given) : nb::borrow(given), "ridge");
+}
+
+nb::object py_cg(nb::handle a, nb::handle b, nb::handle ridge, nb::handle preconditioner, nb::handle tol,
+                 nb::handle max_iter, nb::handle x0, nb::handle out, bool check) {
   linalg::CgOptions options;
   options.verb = "cg";
   if (!tol.is_none()) options.tolerance = not_zero(to_number(tol, "cg", "tol"), "cg", "tol");
   if (!max_iter.is_none())
     options.most_products = not_zero(to_offset(max_iter, "cg", "max_iter"), "cg", "max_iter");
   options.preconditioner = to_preconditioner(preconditioner);
-  OperatorCall call("cg", a);
+  OperatorCall call("cg", a, b);
   const Tensor& right = call.input(b, "b");
+  read_ridge(call, ridge, options);
   if (!x0.is_none()) options.guess = &call.input(x0, "x0");
   if (right.ndim() < 1 || right.ndim() > 2 || right.shape[0] != call.matrix().order)
     throw Error(ErrorKind::invalid_argument,
@@ -69,6 +81,9 @@ linalg::Preconditioner py_nystrom(nb::handle a, std::int64_t rank, nb::handle ri
 }
 
 linalg::Preconditioner py_pivoted_cholesky(const KernelOperator& kernel, std::int64_t rank) {
+  if (!kernel.sides.weights.is_none())
+    throw Error(ErrorKind::unsupported,
+                "pivoted_cholesky: is not offered for operators with weights of points. Received one");
   OperatorCall call("pivoted_cholesky", nb::find(kernel));
   Arguments arguments = call.kernel_call().arguments();
   arguments.progress = {};
@@ -133,11 +148,12 @@ void bind_cg(nb::module_& module) {
              nb::sig("def restored_preconditioner(rows: typing.Any, scale: float, rank: int, "
                      "device: int | None = None) -> Preconditioner"),
              "What pickle makes a preconditioner of.");
-  module.def("cg", py_cg, "a"_a, "b"_a, nb::kw_only(), "preconditioner"_a = nb::none(), "tol"_a = nb::none(),
-             "max_iter"_a = nb::none(), "x0"_a = nb::none(), "out"_a = nb::none(), "check"_a = true,
-             nb::sig(kCgChecked), kCgDoc);
-  module.def("cg", py_cg, "a"_a, "b"_a, nb::kw_only(), "preconditioner"_a = nb::none(), "tol"_a = nb::none(),
-             "max_iter"_a = nb::none(), "x0"_a = nb::none(), "out"_a = nb::none(), "check"_a, nb::sig(kCgUnchecked));
+  module.def("cg", py_cg, "a"_a, "b"_a, nb::kw_only(), "ridge"_a = nb::none(), "preconditioner"_a = nb::none(),
+             "tol"_a = nb::none(), "max_iter"_a = nb::none(), "x0"_a = nb::none(), "out"_a = nb::none(),
+             "check"_a = true, nb::sig(kCgChecked), kCgDoc);
+  module.def("cg", py_cg, "a"_a, "b"_a, nb::kw_only(), "ridge"_a = nb::none(), "preconditioner"_a = nb::none(),
+             "tol"_a = nb::none(), "max_iter"_a = nb::none(), "x0"_a = nb::none(), "out"_a = nb::none(), "check"_a,
+             nb::sig(kCgUnchecked));
   module.def("nystrom", py_nystrom, "a"_a, "rank"_a, nb::kw_only(), "ridge"_a = nb::none(), "seed"_a = 0,
              nb::sig(kNystromSignature), kNystromDoc);
   module.def("pivoted_cholesky", py_pivoted_cholesky, "a"_a, "rank"_a, nb::sig(kPivotedCholeskySignature),

@@ -1,4 +1,4 @@
-// mercer.linalg.eigh_top and the operators that it takes.
+// mercer.linalg.eigh_top.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 
@@ -66,23 +66,6 @@ nb::object py_eigh_top(nb::handle a, std::int64_t k, const std::string& which, n
 }  // namespace
 
 void bind_eigh_top(nb::module_& module) {
-  nb::class_<KernelOperator>(module, "KernelOperator", kKernelOperatorDoc)
-      .def(
-          "__init__",
-          [](KernelOperator* self, nb::object f, nb::object x, nb::handle ridge, nb::kwargs params) {
-            new (self) KernelOperator(std::move(f), std::move(x), ridge, nb::dict(params));
-          },
-          "f"_a, "x"_a, nb::kw_only(), "ridge"_a = 0.0, "params"_a, nb::sig(kKernelOperatorSignature))
-      .def_prop_ro(
-          "shape", [](const KernelOperator& self) { return nb::make_tuple(self.order, self.order); },
-          nb::sig("def shape(self) -> tuple[int, int]"), "(n, n) for n points.")
-      .def(
-          "__reduce__",
-          [](const KernelOperator& self) {
-            const nb::object restore = nb::module_::import_("mercer.linalg").attr("_restored_operator");
-            return nb::make_tuple(restore, nb::make_tuple(self.f, self.x, self.ridge, self.params));
-          },
-          nb::sig("def __reduce__(self) -> tuple"));
   module.def("eigh_top", py_eigh_top, "a"_a, "k"_a, nb::kw_only(), "which"_a = "largest", "tol"_a = nb::none(),
              "max_basis"_a = nb::none(), "seed"_a = 0, "check"_a = true, nb::sig(kEighTopChecked), kEighTopDoc);
   module.def("eigh_top", py_eigh_top, "a"_a, "k"_a, nb::kw_only(), "which"_a = "largest", "tol"_a = nb::none(),

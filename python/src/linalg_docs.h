@@ -183,20 +183,43 @@ check: with True pairs that miss the tolerance in the end raise LinAlgError. Wit
 pairs miss it).)doc";
 
 inline constexpr char kKernelOperatorSignature[] =
-    "def __init__(self, f: mercer._types.FormulaLike, x: typing.Any, *, ridge: float = 0.0, **params: "
-    "mercer._types.Parameter) -> None";
+    "def __init__(self, f: mercer._types.FormulaLike, x: typing.Any, *, ridge: typing.Any = 0.0, weights: typing.Any = "
+    "None, w: typing.Any = None, row: typing.Any = None, col: typing.Any = None, **params: mercer._types.Parameter) -> "
+    "None";
 inline constexpr char kKernelOperatorDoc[] =
-    R"doc(The symmetric matrix f(x_m, x_n) + ridge (m = n), known by its products and never stored.
+    R"doc(The symmetric matrix s_m f(x_m, x_n) s_n + ridge_m (m = n), known by its products and never stored.
 
-f: a symmetric formula of x, z and parameters, as for kernel_product, with its parameters by name, each one number. x:
-[n, K] of float32 or float64; it must not change while the operator is in use. ridge: from 0 on. Everything is checked
-here: ValueError for what breaks a rule, DtypeError for other element types, NotImplementedError for arrays of JAX and
-for formulas of w, row or col. Operators pickle, with their arrays.)doc";
+f: a symmetric formula, as for kernel_product, with its parameters by name, each one number. x: [n, K] of float32 or
+float64; it must not change while the operator is in use. ridge: a number, or one for each point, [n]. weights: of the
+points, [n], whose roots are s; ones when nothing is said. w: [K], weights of the features, and row and col: [n], equal,
+where the formula reads them. Arrays are of the library, and on the device, of x; ridge and weights of its dtype too.
 
-#define MERCER_CG                                                                                                \
-  "def cg(a: " MERCER_ARRAY " | KernelOperator, b: " MERCER_ARRAY                                                 \
-  ", *, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: " \
-      MERCER_OPTIONAL ", out: " MERCER_OPTIONAL ", "
+Everything is checked here: ValueError for what breaks a rule (negative or infinite ridges and weights among it),
+DtypeError for other element types, NotImplementedError for arrays of JAX. Serves cg, minres, nystrom, pivoted_cholesky
+and eigh_top, SciPy's functions of LinearOperators, and ``a @ v``. Operators pickle, with their arrays.)doc";
+inline constexpr char kMultipliedSignature[] =
+    "def __matmul__(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
+inline constexpr char kMultipliedFromTheLeftSignature[] = "def __rmatmul__(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
+inline constexpr char kMatvecSignature[] = "def matvec(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
+inline constexpr char kMatmatSignature[] = "def matmat(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
+inline constexpr char kRmatvecSignature[] = "def rmatvec(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
+inline constexpr char kRmatmatSignature[] = "def rmatmat(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
+inline constexpr char kScipyDoc[] = "The product with v, by a name that SciPy calls.";
+inline constexpr char kMultipliedDoc[] =
+    R"doc(The product with v [n, k] or [n], of the library, device and dtype of the points, in a new array.)doc";
+inline constexpr char kDiagonalDoc[] =
+    R"doc(The diagonal [n], ridges and weights included. NotImplementedError for formulas that read indices.)doc";
+inline constexpr char kRowsDoc[] =
+    R"doc(Rows of the matrix, ridges and weights included: [n] for a whole number i, which may be negative, [r, n] for a
+slice, a list or an array of r whole numbers. IndexError for others.)doc";
+inline constexpr char kToLinearOperatorDoc[] =
+    R"doc(The operator for the package linear_operator, of points that are tensors of PyTorch. ImportError without
+it.)doc";
+
+#define MERCER_CG                                                                                               \
+  "def cg(a: typing.Any, b: " MERCER_ARRAY                                                                      \
+  ", *, ridge: typing.Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, "     \
+  "max_iter: int | None = None, x0: " MERCER_OPTIONAL ", out: " MERCER_OPTIONAL ", "
 inline constexpr char kCgChecked[] = MERCER_CG "check: typing.Literal[True] = True) -> " MERCER_ARRAY;
 inline constexpr char kCgUnchecked[] =
     MERCER_CG "check: typing.Literal[False]) -> tuple[" MERCER_ARRAY ", " MERCER_ARRAY ", " MERCER_ARRAY "]";
@@ -204,9 +227,12 @@ inline constexpr char kCgUnchecked[] =
 inline constexpr char kCgDoc[] =
     R"doc(Solves a x = b for a symmetric positive definite operator by products alone: conjugate gradients.
 
-a: a matrix [n, n] of float32 or float64, all of which is read, or a KernelOperator, whose matrix is never stored; on
-the CPU or a CUDA device. b: [n, k] or [n]; all columns share their products with a, and each ends on its own.
-preconditioner: of nystrom or pivoted_cholesky; it serves any number of calls.
+a: a matrix [n, n] of float32 or float64, all of which is read; a KernelOperator, whose matrix is never stored; a
+LinearOperator of SciPy or of the package linear_operator; or a function that multiplies columns [n, k] of the library,
+device and dtype of b. On the CPU or a CUDA device. b: [n, k] or [n]; all columns share their products with a, and each
+ends on its own. ridge: added to the diagonal of a, a number or one for each column, [k]: column j solves (a + ridge_j)
+x_j = b_j. From 0 on; of an array on a CUDA device that is not looked at before, and another value ends its column as
+NaN would. preconditioner: of nystrom or pivoted_cholesky, near a with its ridge; it serves any number of calls.
 
 tol: |b_j - a x_j| of each column at most, as a part of |b_j|; 1e-5 in float32 and 1e-10 in float64 when nothing is
 said. It is measured by one more product, not estimated. A matrix of condition c leaves float32 about 1e-7 c, so that
@@ -214,9 +240,10 @@ less may be out of its reach. max_iter: products with a, for each column; ten ti
 said. x0: a first guess, of the shape of b. out: x, in place of a new array; it may be b.
 
 check: with True the worst column that misses the tolerance raises LinAlgError. With False the result is (x, info,
-iterations), int64 of the shape [k], or [] for b [n]. info: 0; the products taken where the tolerance was missed, and x
-is what they led to; or -1 where b or a product was not finite, or a is not positive definite, and x is NaN.
-iterations: the products that each column took.
+iterations), int64 of the shape [k], or [] for b [n]. info: 0; where the tolerance was missed and x is as good as it
+got, the products taken when max_iter ran out, or -2 when the measured residual stagnated (a dtype reaches no more than
+its rounding); or -1 where b or a product was not finite, or a is not positive definite, and x is NaN. iterations: the
+products that each column took.
 
 On CUDA the work is in the current stream. The host looks at what the device decided one product ago, so that nothing
 waits but the host; with check=False the call returns when all columns have ended. In the capture of a graph max_iter

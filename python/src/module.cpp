@@ -215,6 +215,7 @@ NB_MODULE(_mercer, module) {
   bind_tune(module);
   bind_jax(module);
   bind_linalg(module);
+  bind_kernel_operator(module);
   bind_eigh_top(module);
   bind_cg(module);
   bind_kron(module);

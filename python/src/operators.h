@@ -18,13 +18,27 @@ namespace mercer::python {
 /// A kernel matrix as it was written down. Everything is checked when it is made, but for what PyTorch follows, which
 /// is when it is used.
 struct KernelOperator {
-  KernelOperator(nb::object f, nb::object x, nb::handle ridge, nb::dict params);
+  /// Arrays of points, each None where there is none: ridges, weights of the points, and what formulas read.
+  struct Sides {
+    nb::object ridge, weights, w, row, col;
+  };
+  KernelOperator(nb::object f, nb::object x, Sides sides, nb::dict params);
 
   nb::object f, x;
-  double ridge = 0;
+  Sides sides;  // ridge is a float or an array
   nb::dict params;
+  double ridge = 0;  // the least one
   std::int64_t order = 0;
+
+ private:
+  void read_ridge();
+  void write_out(nb::object& values) const;
+  void join_row_and_col();
+  void require_not_negative(const char* name, nb::handle values) const;
 };
+
+/// Whether numbers are written as a list, or an array with axes.
+bool is_list_of_numbers(nb::handle object);
 
 /// A number of the caller's; in C++ zero stands for the default, which here None does.
 template <class T>
@@ -37,7 +51,8 @@ T not_zero(T value, const char* verb, const char* name) {
 /// One call on an operator, its arrays gathered with the GIL held.
 class OperatorCall {
  public:
-  OperatorCall(const char* verb, nb::handle a);
+  /// `b`: what it is multiplied with, which says of what order and library a function is; may be null.
+  OperatorCall(const char* verb, nb::handle a, nb::handle b = {});
   OperatorCall(const char* verb, const KernelOperator& kernel);
 
   const linalg::Operator& matrix() const { return *matrix_; }
@@ -51,6 +66,8 @@ class OperatorCall {
   nb::handle like() const { return like_; }
   /// A further array of the call.
   const Tensor& input(nb::handle object, const char* name);
+  /// Numbers of a list in float64, as an array of the library of the call on its device.
+  nb::object numbers(nb::handle list) const;
   /// The caller's array, or a new one of the caller's library.
   struct Output {
     nb::object object;
@@ -63,6 +80,7 @@ class OperatorCall {
  private:
   void take_kernel();
   void take_products(nb::handle a);
+  nb::object adapted(nb::handle a, nb::handle b) const;
 
   const char* verb_;
   const KernelOperator* kernel_ = nullptr;
@@ -71,7 +89,7 @@ class OperatorCall {
   std::optional<Call> kernel_call_;
   std::optional<linalg::Operator> matrix_;
   Library* library_ = nullptr;
-  nb::object like_;
+  nb::object like_, method_;
 };
 
 }  // namespace mercer::python

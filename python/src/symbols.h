@@ -116,6 +116,7 @@ void bind_workspace(nb::module_& module);
 void bind_tune(nb::module_& module);
 void bind_linalg(nb::module_& module);
 void bind_kron(nb::module_& module);
+void bind_kernel_operator(nb::module_& module);
 void bind_eigh_top(nb::module_& module);
 void bind_cg(nb::module_& module);
 void bind_machine(nb::module_& module);

@@ -29,6 +29,13 @@ class CgColumns {
     bool first = false, measures = false, last = false;
   };
 
+  /// What is added to the operator's diagonal: a number for all columns, or [columns] of float32 or float64 where they
+  /// are. A column whose own is negative or not finite ends as one of NaN.
+  struct Ridges {
+    double number = 0;
+    const Tensor* numbers = nullptr;
+  };
+
   virtual ~CgColumns() = default;
   // [length, columns], columns one after another.
   virtual Tensor operand() const = 0;         // what the operator is multiplied with
@@ -36,8 +43,8 @@ class CgColumns {
   virtual Tensor residual() const = 0;        // what the preconditioner is multiplied with
   virtual Tensor preconditioned() const = 0;  // and what that gives
 
-  /// b [length, columns], and the same of the caller's guess or null: zeros.
-  virtual void begin(const Tensor& b, const Tensor* guess) = 0;
+  /// b [length, columns], the same of the caller's guess or null: zeros, and the ridges.
+  virtual void begin(const Tensor& b, const Tensor* guess, const Ridges& ridges) = 0;
   /// After the product: solutions and residuals.
   virtual void step() = 0;
   /// After the preconditioner: the next operand.
@@ -68,8 +75,6 @@ std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Pool& pool)
 namespace cuda {
 /// In the stream of the queue, whose memory it takes.
 std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Device device, const Queue& queue);
-/// out += amount v, both [n, columns], of any strides.
-void add_multiple(const char* op, double amount, const Tensor& v, const Tensor& out, const Queue& queue);
 }  // namespace cuda
 
 }  // namespace mercer

@@ -13,14 +13,17 @@ from mercer._torch.sharded_inverse import ShardedPreconditioner
 from mercer._torch.sharded_operator import ShardedOperator, begin, check_tolerance
 from mercer.errors import LinAlgError
 
-_LIVE, _DONE, _MISSED, _NOT_FINITE, _NOT_POSITIVE = range(5)
+_LIVE, _DONE, _MISSED, _STAGNATED, _NOT_FINITE, _NOT_POSITIVE = range(6)
 
 
 class _Solve:
     """Columns that share their products; each ends on its own, by a residual that was measured."""
 
-    def __init__(self, a: ShardedOperator, b: Tensor, inverse: Any, tol: float, most: int) -> None:
+    def __init__(
+        self, a: ShardedOperator, b: Tensor, ridges: Tensor, inverse: Any, tol: float, most: int
+    ) -> None:  # fmt: skip
         self.a, self.b, self.inverse, self.tol, self.most = a, b, inverse, tol, most
+        self.ridges = ridges.to(b)
         count = b.shape[1]
         self.x = torch.zeros_like(b)
         self.size = a.dots(b, b)
@@ -56,10 +59,13 @@ class _Solve:
             again = self.measure(ended) if len(ended) else ended
             fresh[again] = True
 
+    def multiply(self, columns: Tensor, own: Tensor) -> Tensor:
+        return self.a.multiply(columns) + self.ridges[own] * columns
+
     def step(self, own: Tensor) -> Tensor:
         """One product for each; gives those whose residual should be measured."""
         p = self.p[:, own]
-        q = self.a.multiply(p)
+        q = self.multiply(p, own)
         self.products[own] += 1
         pq = self.a.dots(p, q)
         is_bad, is_flat = ~pq.isfinite(), pq <= 0
@@ -77,15 +83,14 @@ class _Solve:
         """b - a x itself. Gives the columns that start again from it."""
         if not len(own):
             return own
-        self.r[:, own] = self.b[:, own] - self.a.multiply(self.x[:, own])
+        self.r[:, own] = self.b[:, own] - self.multiply(self.x[:, own], own)
         self.products[own] += 1
         found = self.a.dots(self.r[:, own], self.r[:, own]).cpu()
         size = self.size[own].cpu()
         state = torch.full_like(self.state[own], _LIVE)
         # What has not fallen to three quarters never will: the dtype does not reach the tolerance.
-        state[(found > (0.75**2) * self.measured[own]) | (self.products[own] >= self.most)] = (
-            _MISSED
-        )
+        state[found > (0.75**2) * self.measured[own]] = _STAGNATED
+        state[self.products[own] >= self.most] = _MISSED
         state[found <= self.tol**2 * size] = _DONE
         state[~found.isfinite()] = _NOT_FINITE
         self.state[own], self.measured[own] = state, found
@@ -95,7 +100,9 @@ class _Solve:
         failed = (self.state != _DONE).nonzero()[:, 0].tolist()
         if not failed:
             return
-        worst = max(failed, key=lambda c: (int(self.state[c]) > _MISSED, self.measured[c].item()))
+        worst = max(
+            failed, key=lambda c: (int(self.state[c]) > _STAGNATED, self.measured[c].item())
+        )
         which = f"column {worst} ({len(failed)} of {len(self.state)} failed)"
         if self.state[worst] == _NOT_FINITE:
             raise LinAlgError(
@@ -107,10 +114,20 @@ class _Solve:
                 f"{int(self.products[worst])} products."
             )
         residual = math.sqrt(self.measured[worst] / self.size[worst])
-        raise LinAlgError(
+        missed = (
             f"cg: residuals must be at most {self.tol:.3g} of b. Received {residual:.3g} in "
-            f"{which} after {int(self.products[worst])} products; a larger ridge, tol or "
-            f"max_iter, a preconditioner or float64 help."
+            f"{which} after {int(self.products[worst])} products, "
+        )
+        if self.state[worst] == _STAGNATED:
+            wider = ", or float64," if self.a.dtype == torch.float32 else ""
+            name = str(self.a.dtype).removeprefix("torch.")
+            raise LinAlgError(
+                f"{missed}where it stagnated: {name} gets no further; a larger ridge or tol{wider} "
+                f"helps."
+            )
+        raise LinAlgError(
+            f"{missed}which were all of them; a larger max_iter, ridge or tol, or a preconditioner "
+            f"helps."
         )
 
 
@@ -128,18 +145,31 @@ def _check_preconditioner(a: ShardedOperator, inverse: Any) -> None:
         )
 
 
+def _check_ridges(ridges: Tensor, b: Any) -> None:
+    if ridges.ndim > 0 and tuple(ridges.shape) != tuple(b.shape[1:]):
+        raise ValueError(
+            f"cg: ridge must be a number or have one for each column of b, shape "
+            f"{tuple(b.shape[1:])}. Received {tuple(ridges.shape)}."
+        )
+    if not bool(((ridges >= 0) & ridges.isfinite()).all()):
+        raise ValueError(f"cg: ridge must be from 0 on and finite. Received {ridges.tolist()}.")
+
+
 def cg(
-    a: ShardedOperator, b: Any, *, preconditioner: Any = None, tol: float | None = None,
-    max_iter: int | None = None, x0: Any = None, out: Any = None, check: bool = True,
+    a: ShardedOperator, b: Any, *, ridge: Any = None, preconditioner: Any = None,
+    tol: float | None = None, max_iter: int | None = None, x0: Any = None, out: Any = None,
+    check: bool = True,
 ) -> Any:  # fmt: skip
     tolerance = (1e-5 if a.dtype == torch.float32 else 1e-10) if tol is None else tol
     most = min(10 * max(a.shape[0], 1), 10000) if max_iter is None else max_iter
+    ridges = torch.as_tensor(0.0 if ridge is None else ridge, dtype=torch.float64).cpu()
 
     def checks() -> None:
         check_tolerance("cg", tolerance)
         if most < 1:
             raise ValueError(f"cg: max_iter must be positive. Received {max_iter}.")
         _check_preconditioner(a, preconditioner)
+        _check_ridges(ridges, b)
         for name, other in (("x0", x0), ("out", out)):
             if other is not None and tuple(other.shape) != tuple(b.shape):
                 raise ValueError(
@@ -147,9 +177,10 @@ def cg(
                     f"Received {tuple(other.shape)}"
                 )
 
-    begin("cg", a, [tolerance, most, check], checks, b=b, x0=x0, out=out)
+    begin("cg", a, [tolerance, most, check, ridges.tolist()], checks, b=b, x0=x0, out=out)
     with agreement.answered("cg"):
-        solve = _Solve(a, a.split(b), preconditioner, tolerance, most)
+        own = a.split(b)
+        solve = _Solve(a, own, ridges.expand(own.shape[1]), preconditioner, tolerance, most)
         solve.run(None if x0 is None else a.split(x0))
     if check:
         solve.require_done()
@@ -159,8 +190,9 @@ def cg(
         x = out.copy_(x)
     if check:
         return x
-    info = torch.where(
-        solve.state == _DONE, 0, torch.where(solve.state == _MISSED, solve.products, -1)
-    )
+    info = torch.full_like(solve.products, -1)
+    info[solve.state == _DONE], info[solve.state == _STAGNATED] = 0, -2
+    missed = solve.state == _MISSED
+    info[missed] = solve.products[missed]
     counts = [a.whole(t[0] if b.ndim == 1 else t) for t in (info, solve.products)]
     return (x, *counts)

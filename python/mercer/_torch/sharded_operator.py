@@ -34,6 +34,7 @@ class ShardedOperator:
 
     def __init__(self, f: Any, x: DTensor, *, ridge: float = 0.0, **params: Any) -> None:
         verb, self.mesh, self.ridge = "KernelOperator", x.device_mesh, ridge
+        _refuse_sides(ridge, params)
         self._formula = _mercer.formula_for(f, "kernel_product", False, params)
         text = str(self._formula)
         self._params = {name: _bare(value) for name, value in params.items()}
@@ -141,6 +142,18 @@ class ShardedOperator:
             found.append(block[begin : max(self.first + self.rows - start, 0)])
         drawn = torch.cat(found) if found else torch.empty(0, columns, dtype=torch.float64)
         return drawn.to(self._own.device)
+
+
+def _refuse_sides(ridge: Any, params: dict[str, Any]) -> None:
+    for name in ("weights", "w", "row", "col"):
+        if params.pop(name, None) is not None:
+            raise NotImplementedError(
+                f"KernelOperator: {name} is not offered for points of DTensors. Received one"
+            )
+    if hasattr(ridge, "shape") or isinstance(ridge, (list, tuple)):
+        raise NotImplementedError(
+            f"KernelOperator: ridge must be a number for points of DTensors. Received {type(ridge)}"
+        )
 
 
 def _bare(value: Any) -> Any:

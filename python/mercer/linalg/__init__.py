@@ -126,8 +126,10 @@ def _restored_preconditioner(
     return restored_preconditioner(rows, scale, rank, device)
 
 
-def _restored_operator(f: Any, x: Any, ridge: float, params: dict[str, Any]) -> KernelOperator:
-    return KernelOperator(f, x, ridge=ridge, **params)
+def _restored_operator(
+    f: Any, x: Any, ridge: Any, params: dict[str, Any], sides: dict[str, Any]
+) -> KernelOperator:
+    return KernelOperator(f, x, ridge=ridge, **sides, **params)
 
 
 def __getattr__(name: str) -> Any:

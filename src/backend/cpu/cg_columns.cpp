@@ -37,8 +37,8 @@ class Columns final : public CgColumns {
   Tensor residual() const override { return all(r_); }
   Tensor preconditioned() const override { return all(z_); }
 
-  void begin(const Tensor& b, const Tensor* guess) override {
-    for_each([&](std::int64_t j) { begin_column(j, b, guess); });
+  void begin(const Tensor& b, const Tensor* guess, const Ridges& ridges) override {
+    for_each([&](std::int64_t j) { begin_column(j, b, guess, ridge_of(j, ridges)); });
   }
   void step() override {
     for_each([&](std::int64_t j) { step_column(j); });
@@ -57,14 +57,13 @@ class Columns final : public CgColumns {
   void end(const Tensor& x, const Tensor* info, const Tensor* rounds) override {
     for_each([&](std::int64_t j) {
       const CgColumn& state = states_[j];
-      const bool failed = state.status == kCgNotFinite || state.status == kCgNotPositive;
+      const bool failed = cg_info(&state) == -1;
       const auto out = column_of<T>(x, j);
       for (std::int64_t i = 0; i < n_; ++i)
         out[i] = failed              ? std::numeric_limits<T>::quiet_NaN()
                  : state.right == 0 ? T(0)
                                     : static_cast<T>(double(at(x_, j)[i]) * state.scale);
-      const std::int64_t said = failed ? -1 : state.status == kCgConverged ? 0 : state.rounds;
-      if (info != nullptr) static_cast<std::int64_t*>(info->data)[j * info->strides[0]] = said;
+      if (info != nullptr) static_cast<std::int64_t*>(info->data)[j * info->strides[0]] = cg_info(&state);
       if (rounds != nullptr) static_cast<std::int64_t*>(rounds->data)[j * rounds->strides[0]] = state.rounds;
     });
   }
@@ -103,11 +102,21 @@ class Columns final : public CgColumns {
     return most == 0 ? 1 : std::max(std::ldexp(1.0, std::ilogb(most)), std::numeric_limits<double>::min());
   }
 
-  void begin_column(std::int64_t j, const Tensor& b, const Tensor* guess) {
-    const double scale = scale_of(j, b, guess);
+  static double ridge_of(std::int64_t j, const Ridges& ridges) {
+    if (ridges.numbers == nullptr) return ridges.number;
+    const Tensor& t = *ridges.numbers;
+    const std::int64_t at = j * t.strides[0];
+    return t.dtype == Dtype::float32 ? double(static_cast<const float*>(t.data)[at])
+                                     : static_cast<const double*>(t.data)[at];
+  }
+
+  void begin_column(std::int64_t j, const Tensor& b, const Tensor* guess, double ridge) {
+    const bool serves = std::isfinite(ridge) && ridge >= 0;
+    const double scale = serves ? scale_of(j, b, guess) : std::numeric_limits<double>::infinity();
     const bool finite = std::isfinite(scale);
     states_[j] = CgColumn{};
     states_[j].scale = finite ? scale : 1;
+    states_[j].ridge = finite ? ridge : 0;
     for (std::int64_t i = 0; i < n_; ++i) {
       const T value = finite ? static_cast<T>(double(column_of<T>(b, j)[i]) / scale) : T(0);
       at(right_, j)[i] = at(r_, j)[i] = value;
@@ -121,15 +130,18 @@ class Columns final : public CgColumns {
     if (state.operand == kCgZeros) return;
     T *x = at(x_, j), *r = at(r_, j);
     const T *p = at(p_, j), *product = at(product_, j), *right = at(right_, j);
+    const double ridge = state.ridge;
+    const auto multiplied = [&](std::int64_t i) { return double(product[i]) + ridge * double(p[i]); };
     sums_[j].curvature = 0;
     if (state.operand == kCgSolution) {
-      for (std::int64_t i = 0; i < n_; ++i) r[i] = static_cast<T>(double(right[i]) - double(product[i]));
+      for (std::int64_t i = 0; i < n_; ++i) r[i] = static_cast<T>(double(right[i]) - multiplied(i));
     } else {
-      const double curvature = sums_[j].curvature = dot(p_, product_, j);
+      const double own = ridge != 0 ? ridge * dot(p_, p_, j) : 0;
+      const double curvature = sums_[j].curvature = dot(p_, product_, j) + own;
       const double alpha = curvature > 0 ? state.product / curvature : 0;
       for (std::int64_t i = 0; i < n_; ++i) {
         x[i] = static_cast<T>(double(x[i]) + alpha * double(p[i]));
-        r[i] = static_cast<T>(double(r[i]) - alpha * double(product[i]));
+        r[i] = static_cast<T>(double(r[i]) - alpha * multiplied(i));
       }
     }
     sums_[j].residual = dot(r_, r_, j);

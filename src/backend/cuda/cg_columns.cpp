@@ -15,7 +15,7 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kThreads = 256, kRowsOfPart = 8 * kThreads, kMostParts = 64, kMostBlocks = 1024;
+constexpr std::int64_t kThreads = 256, kRowsOfPart = 8 * kThreads, kMostParts = 64;
 
 /// What columns said of themselves some rounds ago. The device is never waited for while it has no further round to
 /// work on: the host looks at the flags of a round when the next one is in the stream.
@@ -104,7 +104,13 @@ class Columns final : public CgColumns {
   Tensor residual() const override { return all(a_.r); }
   Tensor preconditioned() const override { return all(const_cast<void*>(a_.z)); }
 
-  void begin(const Tensor& b, const Tensor* guess) override {
+  void begin(const Tensor& b, const Tensor* guess, const Ridges& ridges) override {
+    a_.amount = ridges.number;
+    a_.ridges = ridges.numbers != nullptr ? ridges.numbers->data : nullptr;
+    if (ridges.numbers != nullptr) {
+      a_.ridge_step = ridges.numbers->strides[0];
+      a_.ridge_is_double = ridges.numbers->dtype == Dtype::float64 ? 1 : 0;
+    }
     a_.b = b.data;
     a_.b_row = b.strides[0];
     a_.b_col = b.strides[1];
@@ -266,26 +272,6 @@ class Columns final : public CgColumns {
 
 std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Device device, const Queue& queue) {
   return std::make_unique<Columns>(sizes, device, queue);
-}
-
-void add_multiple(const char* op, double amount, const Tensor& v, const Tensor& out, const Queue& queue) {
-  if (v.count() == 0) return;
-  const PairJob place = place_of(op, v.device, queue, v.dtype);
-  const CudaScope scope(v.device.index);
-  const Kernel kernels = cg_kernels(place);
-  if (place.rehearsal() != nullptr) return;
-  const Kernel kernel{kernels.module, &kernels.module->function("add_multiple")};
-  CgArguments a{};
-  a.b = v.data;
-  a.b_row = v.strides[0];
-  a.b_col = v.strides[1];
-  a.out = out.data;
-  a.out_row = out.strides[0];
-  a.out_col = out.strides[1];
-  a.rows = v.shape[0];
-  a.columns = v.shape[1];
-  a.amount = amount;
-  launch(kernel, place, {std::min(ceil_div(v.count(), kThreads), kMostBlocks), 1}, kThreads, 0, a);
 }
 
 }  // namespace mercer::cuda

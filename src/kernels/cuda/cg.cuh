@@ -54,16 +54,28 @@ MERCER_INLINE double cg_sum(const CgArguments& a, const CgPart& at, int kind) {
   return sum;
 }
 
-// A block's part of the inner product of two vectors.
+// A block's part of the inner product u^T (v + ridge u) of two vectors.
 MERCER_INLINE void cg_store_product(const CgArguments& a, const CgPart& at, int kind, const void* left,
-                                    const void* right) {
+                                    const void* right, double ridge) {
   const REAL *u = at.of(a, left), *v = at.of(a, right);
   double sum = 0;
-  for (i64 i = at.first; i < a.rows; i += at.step) sum += (double)u[i] * (double)v[i];
+  for (i64 i = at.first; i < a.rows; i += at.step) {
+    const double value = (double)u[i];
+    sum += value * ((double)v[i] + ridge * value);
+  }
   cg_store(a, at, kind, sum);
 }
 
-// largest = max |b|, infinite where b or the guess is not finite.
+// The ridge of a column; NaN in place of one that is negative.
+MERCER_INLINE double cg_ridge(const CgArguments& a, const CgPart& at) {
+  double ridge = a.amount;
+  const i64 place = at.column * a.ridge_step;
+  if (a.ridges != nullptr)
+    ridge = a.ridge_is_double ? ((const double*)a.ridges)[place] : (double)((const float*)a.ridges)[place];
+  return ridge >= 0 ? ridge : (double)__int_as_float(0x7fc00000);
+}
+
+// largest = max |b|, infinite where b, the guess or the ridge is not finite.
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_find_scales(const __grid_constant__ CgArguments a) {
   const CgPart at(a);
   double most = 0;
@@ -73,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_find_scales(const __
     const double size = cg_is_finite(b) && cg_is_finite(x) ? fabs(b) : (double)INFINITY;
     most = cg_max(most, size);
   }
-  most = cg_fold<false>(most);
+  most = cg_fold<false>(cg_is_finite(cg_ridge(a, at)) ? most : (double)INFINITY);
   if (threadIdx.x == 0) a.largest[at.column * a.parts + at.part] = most;
 }
 
@@ -100,12 +112,14 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_begin(const __grid_c
   if (at.part != 0 || threadIdx.x != 0) return;
   CgColumn state = {};
   state.scale = scale;
+  state.ridge = finite ? cg_ridge(a, at) : 0;
   a.state[at.column] = state;
 }
 
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_curvature(const __grid_constant__ CgArguments a) {
   const CgPart at(a);
-  if (a.state[at.column].operand == kCgDirection) cg_store_product(a, at, CG_CURVATURE, a.p, a.product);
+  const CgColumn state = a.state[at.column];
+  if (state.operand == kCgDirection) cg_store_product(a, at, CG_CURVATURE, a.p, a.product, state.ridge);
 }
 
 // x and r after the round's product.
@@ -118,15 +132,16 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_step(const __grid_co
   double sum = 0;
   if (state.operand == kCgSolution) {
     for (i64 i = at.first; i < a.rows; i += at.step) {
-      r[i] = (REAL)((double)right[i] - (double)product[i]);
+      r[i] = (REAL)((double)right[i] - ((double)product[i] + state.ridge * (double)p[i]));
       sum += (double)r[i] * (double)r[i];
     }
   } else {
     const double curvature = cg_sum(a, at, CG_CURVATURE);
     const double alpha = curvature > 0 ? state.product / curvature : 0;
     for (i64 i = at.first; i < a.rows; i += at.step) {
-      x[i] = (REAL)((double)x[i] + alpha * (double)p[i]);
-      r[i] = (REAL)((double)r[i] - alpha * (double)product[i]);
+      const double direction = (double)p[i];
+      x[i] = (REAL)((double)x[i] + alpha * direction);
+      r[i] = (REAL)((double)r[i] - alpha * ((double)product[i] + state.ridge * direction));
       sum += (double)r[i] * (double)r[i];
     }
   }
@@ -136,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_step(const __grid_co
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_preconditioned(
     const __grid_constant__ CgArguments a) {
   const CgPart at(a);
-  if (a.state[at.column].status == kCgLive) cg_store_product(a, at, CG_PRECONDITIONED, a.r, a.z);
+  if (a.state[at.column].status == kCgLive) cg_store_product(a, at, CG_PRECONDITIONED, a.r, a.z, 0);
 }
 
 // The next state and operand of each column.
@@ -168,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_turn_columns(const _
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_end(const __grid_constant__ CgArguments a) {
   const CgPart at(a);
   const CgColumn state = a.state[at.column];
-  const bool failed = state.status == kCgNotFinite || state.status == kCgNotPositive;
+  const bool failed = cg_info(&state) == -1;
   const REAL* x = at.of(a, a.x);
   for (i64 i = at.first; i < a.rows; i += at.step) {
     const double solved = state.right == 0 ? 0 : (double)x[i] * state.scale;
@@ -176,17 +191,40 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_end(const __grid_con
     ((REAL*)a.out)[i * a.out_row + at.column * a.out_col] = (REAL)value;
   }
   if (at.part != 0 || threadIdx.x != 0) return;
-  if (a.info != nullptr)
-    a.info[at.column * a.info_step] = failed ? -1 : state.status == kCgConverged ? 0 : state.rounds;
+  if (a.info != nullptr) a.info[at.column * a.info_step] = cg_info(&state);
   if (a.rounds_out != nullptr) a.rounds_out[at.column * a.rounds_step] = state.rounds;
 }
 
-// out += amount b.
-extern "C" __global__ void __launch_bounds__(CG_THREADS) add_multiple(const __grid_constant__ CgArguments a) {
+// What operators do beside their products; out may be from or v.
+extern "C" __global__ void __launch_bounds__(CG_THREADS) sum_rows(const __grid_constant__ RowSumArguments a) {
   const i64 step = (i64)gridDim.x * CG_THREADS;
   for (i64 at = (i64)blockIdx.x * CG_THREADS + threadIdx.x; at < a.rows * a.columns; at += step) {
     const i64 i = at % a.rows, j = at / a.rows;
-    REAL* out = (REAL*)a.out + i * a.out_row + j * a.out_col;
-    *out = (REAL)((double)*out + a.amount * (double)((const REAL*)a.b)[i * a.b_row + j * a.b_col]);
+    double sum = 0;
+    if (a.from != nullptr) sum = (double)((const REAL*)a.from)[i * a.from_row + j * a.from_col];
+    if (a.weights != nullptr) sum *= sqrt((double)((const REAL*)a.weights)[i * a.weights_step]);
+    if (a.v != nullptr) {
+      const double ridge = a.ridges != nullptr ? (double)((const REAL*)a.ridges)[i * a.ridges_step] : 0;
+      sum += (a.amount + ridge) * (double)((const REAL*)a.v)[i * a.v_row + j * a.v_col];
+    }
+    ((REAL*)a.out)[i * a.out_row + j * a.out_col] = (REAL)sum;
   }
+}
+
+template <class T>
+MERCER_INLINE void gather_elements(const GatherArguments& a) {
+  const i64 step = (i64)gridDim.x * CG_THREADS;
+  for (i64 at = (i64)blockIdx.x * CG_THREADS + threadIdx.x; at < a.rows * a.columns; at += step)
+    ((T*)a.to)[at] = ((const T*)a.from)[a.indices[at / a.columns] * a.from_row + at % a.columns * a.from_col];
+}
+
+extern "C" __global__ void __launch_bounds__(CG_THREADS) gather_rows(const __grid_constant__ GatherArguments a) {
+  if (a.element == 8)
+    gather_elements<u64>(a);
+  else if (a.element == 4)
+    gather_elements<u32>(a);
+  else if (a.element == 2)
+    gather_elements<unsigned short>(a);
+  else
+    gather_elements<unsigned char>(a);
 }

@@ -5,6 +5,8 @@
 //   a direction p    x += alpha p, r -= alpha a p  with alpha = r^T z / p^T a p
 //   x itself         r = b - a x, where the recurrence says that r is small enough: only that ends a column
 //   zeros            when it has ended
+//
+// a is the operator plus the column's own ridge, which is added to every product: a p = product + ridge p.
 #ifndef MERCER_CUDA_CG_STATE
 #define MERCER_CUDA_CG_STATE
 
@@ -15,9 +17,10 @@
 enum CgStatus {
   kCgLive = 0,
   kCgConverged = 1,
-  kCgStopped = 2,     // out of rounds, or what is measured does not fall any more
+  kCgStopped = 2,     // out of rounds
   kCgNotFinite = 3,
-  kCgNotPositive = 4  // p^T a p <= 0
+  kCgNotPositive = 4, // p^T a p <= 0
+  kCgStagnated = 5    // what is measured does not fall any more
 };
 enum CgOperand { kCgZeros = 0, kCgDirection = 1, kCgSolution = 2 };
 // What the next direction is made of.
@@ -26,6 +29,7 @@ enum CgSource { kCgOfPreconditioned = 0, kCgOfResidual = 1 };
 // Vectors of a column are worked on divided by `scale`, a power of two: its largest |b| is from 1 to 2.
 struct CgColumn {
   double scale;
+  double ridge;
   double right;     // |b|^2, of the scaled b
   double product;   // r^T z of the last direction
   double measured;  // |b - a x|^2 when that was last measured
@@ -60,6 +64,13 @@ struct CgNext {
 
 MERCER_INLINE int cg_is_finite(double value) { return value - value == 0.0; }
 
+// What `info` says of a column that ended so.
+MERCER_INLINE long long cg_info(const struct CgColumn* c) {
+  if (c->status == kCgConverged) return 0;
+  if (c->status == kCgStagnated) return -2;
+  return c->status == kCgStopped ? c->rounds : -1;
+}
+
 // The state after a round, and the next direction where the operand is one.
 MERCER_INLINE struct CgNext cg_turn(struct CgColumn* c, struct CgSums sums, struct CgTurn turn) {
   struct CgNext next = {0.0, kCgOfPreconditioned};
@@ -78,7 +89,8 @@ MERCER_INLINE struct CgNext cg_turn(struct CgColumn* c, struct CgSums sums, stru
     else if (was == kCgSolution) {
       c->measured = sums.residual;
       if (sums.residual <= turn.part * c->right) c->status = kCgConverged;
-      else if (turn.last || (before >= 0.0 && sums.residual > MERCER_CG_FALL * before)) c->status = kCgStopped;
+      else if (turn.last) c->status = kCgStopped;
+      else if (before >= 0.0 && sums.residual > MERCER_CG_FALL * before) c->status = kCgStagnated;
     }
   }
   c->operand = kCgZeros;
@@ -97,7 +109,7 @@ MERCER_INLINE struct CgNext cg_turn(struct CgColumn* c, struct CgSums sums, stru
 
 // Vectors are [columns][rows]; b, guess and out have the caller's strides.
 struct CgArguments {
-  const void *b, *guess;
+  const void *b, *guess, *ridges;
   void* out;
   long long *info, *rounds_out;  // of the caller, or null
   void *right, *x, *r, *p, *product;
@@ -108,8 +120,10 @@ struct CgArguments {
   int* flags;                  // [columns] of status
   long long rows, columns, parts;
   long long b_row, b_col, guess_row, guess_col, out_row, out_col, info_step, rounds_step;
+  long long ridge_step;
+  int ridge_is_double;  // ridges: [columns], of either type; null: `amount` for all
   struct CgTurn turn;
-  double amount;  // of add_multiple
+  double amount;         // the ridge of all columns
 };
 
 // Of cg_condition.cuh.
@@ -119,6 +133,24 @@ struct CgConditionArguments {
   long long columns, rounds;
   unsigned long long condition;
   int begins;  // with so many rounds; else one has gone by
+};
+
+// Of sum_rows: out[i, j] = sqrt(weights[i]) from[i, j] + (amount + ridges[i]) v[i, j], without what is null.
+struct RowSumArguments {
+  const void *from, *v, *weights, *ridges;
+  void* out;
+  long long rows, columns;
+  long long from_row, from_col, v_row, v_col, out_row, out_col, weights_step, ridges_step;
+  double amount;
+};
+
+// Of gather_rows: row indices[i] of `from` is row i of `to`, which is packed; elements of 1, 2, 4 or 8 bytes.
+struct GatherArguments {
+  const void* from;
+  void* to;
+  const long long* indices;
+  long long rows, columns, from_row, from_col;
+  int element;
 };
 
 #endif

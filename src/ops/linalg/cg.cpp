@@ -11,6 +11,7 @@
 
 #include "backend/cg_columns.h"
 #include "backend/cuda/rehearsal.h"
+#include "core/dtype_error.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "ops/linalg/block_method.h"
@@ -55,6 +56,7 @@ class Solve {
     require(options.tolerance >= 0 && options.tolerance < 1, "{}: tol must be from 0 to 1. Received {}.", op,
             options.tolerance);
     require(options.most_products >= 0, "{}: max_iter must not be negative. Received {}.", op, options.most_products);
+    check_ridges();
     check_preconditioner();
     check_capture();
     tolerance_ = options.tolerance > 0 ? options.tolerance : a.dtype == Dtype::float32 ? 1e-5 : 1e-10;
@@ -74,7 +76,9 @@ class Solve {
     Queue inner = a_.queue;
     inner.allocate = {};  // asked once, for the columns
     const Tensor guess = options_.guess != nullptr ? as_columns(*options_.guess) : Tensor();
-    columns->begin(b, options_.guess != nullptr ? &guess : nullptr);
+    const Tensor ridges = options_.ridges != nullptr ? ridge_columns(b.shape[1]) : Tensor();
+    columns->begin(b, options_.guess != nullptr ? &guess : nullptr,
+                   {options_.ridge, options_.ridges != nullptr ? &ridges : nullptr});
     if (columns->repeats() && a_.multiply_in && (inverse == nullptr || inverse->apply_in) &&
         most_ >= kLeastRepeated) {
       repeat_rounds(*columns, inner);
@@ -155,6 +159,41 @@ class Solve {
             "{}: {} must not share memory with itself, b or x. Received {}.", op_, name, *numbers);
   }
 
+  void check_ridges() const {
+    const auto require_ridge = [&](double ridge) {
+      require(ridge >= 0 && std::isfinite(ridge), "{}: ridge must be from 0 on and finite. Received {}.", op_, ridge);
+    };
+    require_ridge(options_.ridge);
+    if (options_.ridges == nullptr) return;
+    const Tensor& t = *options_.ridges;
+    const Shape columns(b_.shape.begin() + 1, b_.shape.end());
+    require(options_.ridge == 0, "{}: ridge and ridges must not be given both. Received {}.", op_, options_.ridge);
+    require(t.shape == columns || t.ndim() == 0,
+            "{}: ridge must be a number or have one for each column of b, shape {}. Received {}.", op_,
+            ops::text_of(columns), ops::text_of(t.shape));
+    require_dtype(t.dtype == Dtype::float32 || t.dtype == Dtype::float64,
+                  "{}: ridge must be float32 or float64. Received {}.", op_, name_of(t.dtype));
+    ops::check_layout(op_, "ridge", t);
+    require(t.device == a_.device, "{}: ridge must lie on {}. Received one on {}.", op_, a_.device, t.device);
+    require(t.count() == 0 || x_.count() == 0 || !ops::overlap(t, x_),
+            "{}: ridge must not share memory with x. Received {}.", op_, t);
+    if (a_.device.kind == DeviceKind::cuda) return;
+    const std::int64_t count = t.count(), step = t.ndim() == 0 ? 0 : t.strides[0];
+    for (std::int64_t j = 0; j < count; ++j)
+      require_ridge(t.dtype == Dtype::float32 ? double(static_cast<const float*>(t.data)[j * step])
+                                              : static_cast<const double*>(t.data)[j * step]);
+  }
+
+  /// A number a column, where one may stand for all.
+  Tensor ridge_columns(std::int64_t count) const {
+    Tensor t = *options_.ridges;
+    if (t.ndim() == 0) {
+      t.shape = {count};
+      t.strides = {0};
+    }
+    return t;
+  }
+
   void check_preconditioner() const {
     const Preconditioner* const inverse = options_.preconditioner;
     if (inverse == nullptr) return;
@@ -185,7 +224,8 @@ class Solve {
   void throw_for(const std::vector<CgColumn>& states) const {
     const auto badness = [](const CgColumn& state) {
       if (state.status == kCgConverged) return -1.0;
-      return state.status == kCgStopped ? state.measured / state.right : std::numeric_limits<double>::infinity();
+      const bool missed = state.status == kCgStopped || state.status == kCgStagnated;
+      return missed ? state.measured / state.right : std::numeric_limits<double>::infinity();
     };
     const auto worst = std::max_element(states.begin(), states.end(), [&](const CgColumn& u, const CgColumn& v) {
       return badness(u) < badness(v);
@@ -200,10 +240,17 @@ class Solve {
     if (worst->status == kCgNotPositive)
       fail(ErrorKind::numerical, "{}: a must be positive definite. Received p^T a p <= 0 in {} after {} products.", op_,
            which, worst->rounds);
+    const double residual = std::sqrt(worst->measured / worst->right);
+    if (worst->status == kCgStagnated)
+      fail(ErrorKind::numerical,
+           "{}: residuals must be at most {:.3g} of b. Received {:.3g} in {} after {} products, where it stagnated: "
+           "{} gets no further; a larger ridge or tol{} helps.",
+           op_, tolerance_, residual, which, worst->rounds, name_of(a_.dtype),
+           a_.dtype == Dtype::float32 ? ", or float64," : "");
     fail(ErrorKind::numerical,
-         "{}: residuals must be at most {:.3g} of b. Received {:.3g} in {} after {} products; a larger ridge, tol or "
-         "max_iter, a preconditioner or float64 help.",
-         op_, tolerance_, std::sqrt(worst->measured / worst->right), which, worst->rounds);
+         "{}: residuals must be at most {:.3g} of b. Received {:.3g} in {} after {} products, which were all of them; "
+         "a larger max_iter, ridge or tol, or a preconditioner helps.",
+         op_, tolerance_, residual, which, worst->rounds);
   }
 
   using Shape = ops::Shape;

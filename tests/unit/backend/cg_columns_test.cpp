@@ -20,7 +20,7 @@ TEST(CgColumns, AGuessIsMeasuredWithoutThePreconditioner) {
   const Tensor z = columns->preconditioned();
   for (std::int64_t i = 0; i < 2 * kLength; ++i)
     static_cast<float*>(z.data)[i] = std::numeric_limits<float>::signaling_NaN();
-  columns->begin(b, &x);
+  columns->begin(b, &x, {});
   std::feclearexcept(FE_ALL_EXCEPT);
   columns->turn({.first = true, .measures = true});
   EXPECT_EQ(std::fetestexcept(FE_INVALID), 0);
