@@ -24,6 +24,7 @@ from mercer._libraries import namespace_of
 _VERB = "parameter_gradient"
 _ENGINE = ("pairwise_backward", "product_backward", "kernel_product", "pairwise")
 _MOST_SUMS = 8  # that a pass takes beside its field
+_FEW_NAMES, _FEW_FEATURES = 2, 16
 _BLOCK = 1 << 22  # values of a derivative that are stored at a time
 
 
@@ -231,7 +232,9 @@ def _by_rows(
     """One pass takes eight names; those that none takes have a formula of their own."""
     empty = 0 in (pairs.x.shape[-2], pairs.columns.shape[-2], pairs.x.shape[-1])
     found: dict[str, Any] = {}
-    alone = names if empty or _is_sooner_alone(weights, names, by_x or by_w) else []
+    alone = (
+        names if empty or (not (by_x or by_w) and _are_sooner_alone(pairs, weights, names)) else []
+    )
     chunks = [] if alone else [names[i : i + _MOST_SUMS] for i in range(0, len(names), _MOST_SUMS)]
     if (by_x or by_w) and not chunks:
         chunks = [[]]
@@ -251,9 +254,12 @@ def _by_rows(
     return found
 
 
-def _is_sooner_alone(weights: _Weights, names: list[str], needs_field: bool) -> bool:
-    """A product with df/dp alone is less than a pass that has the field too."""
-    return not needs_field and weights.matrix is None and len(names) == 1
+def _are_sooner_alone(pairs: _Pairs, weights: _Weights, names: list[str]) -> bool:
+    """Where no field is asked for: a pass that has one takes as long as three products with df/dp
+    alone, or, of more than a few features, as two matrices of it."""
+    if weights.matrix is None:
+        return len(names) <= _FEW_NAMES
+    return len(names) == 1 and pairs.x.shape[-1] > _FEW_FEATURES
 
 
 def _pass(pairs: _Pairs, weights: _Weights, names: list[str], by_w: bool) -> dict | None:
