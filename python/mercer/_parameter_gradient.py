@@ -199,30 +199,30 @@ def _weights(pairs: _Pairs, weights: Any) -> _Weights:
 
 
 def _gradients(pairs: _Pairs, weights: _Weights, names: list[str]) -> dict[str, Any]:
-    """By rows for parameters and w, summed over n alone; fields for the points."""
-    read = {f"p:{name}" for name in names} & leaves(pairs.f)
-    of_rows = [name for name in names if f"p:{name}" in read]
-    if "row" in names:
-        of_rows.append("row")
+    """Fields for the points; of the others sums over one side alone, but for w."""
     both_at_once = "x" in names and pairs.has_same_sides() and weights.matrix is None
+    of_z = "z" in names or ("x" in names and pairs.z is None and not both_at_once)
+    of_x = "x" in names or "row" in names
+    numbers = [name for name in names if f"p:{name}" in leaves(pairs.f)]
+    # What has no side goes with the rows x, unless those with z are the one pass.
+    goes_with_x = of_x or not (of_z or "col" in names)
+    of_rows = [*(numbers if goes_with_x else []), *(["row"] if "row" in names else [])]
     own = weights.of_both_sides() if both_at_once else weights
-    found = _by_rows(pairs, own, of_rows, "x" in names, "w" in names)
+    found = _by_rows(pairs, own, of_rows, "x" in names, "w" in names and goes_with_x)
     if both_at_once:
         found = {name: sums if name == "x" else sums / 2 for name, sums in found.items()}
-    of_z = "z" in names or ("x" in names and pairs.z is None and not both_at_once)
-    if not of_z and "col" not in names:
-        return found
-    if both_at_once and "col" in names:
-        found["col"] = found.get("row")
-    if found.get("col") is None or of_z:
-        of_columns = ["row"] if "col" in names else []
-        other = _by_rows(pairs.swapped(), weights.swapped(), of_columns, of_z, False)
-        if "col" in names:
-            found["col"] = other["row"]
-        if of_z and pairs.z is None:
-            found["x"] = found["x"] + other["x"]
-        elif of_z:
-            found["z"] = other["x"]
+    if of_z or "col" in names:
+        of_columns = [*([] if goes_with_x else numbers), *(["row"] if "col" in names else [])]
+        by_w = "w" in names and not goes_with_x
+        other = _by_rows(pairs.swapped(), weights.swapped(), of_columns, of_z, by_w)
+        if "row" in other:
+            found["col"] = other.pop("row")
+        field = other.pop("x", None)
+        if of_z:
+            found["z" if pairs.z is not None else "x"] = (
+                field if pairs.z is not None else found["x"] + field
+            )
+        found |= other
     return found
 
 

@@ -61,6 +61,13 @@ def test_every_name_against_differences(as_pair):
         assert found[name].dtype == np.float64
         scale = np.abs(g).sum() * 10
         np.testing.assert_allclose(found[name], expected, rtol=1e-6, atol=1e-8 * scale)
+        alone = mc.parameter_gradient(ARD, t["x"], t["z"], weights, by=name, **sides, **numbers)
+        np.testing.assert_allclose(alone[name], found[name], rtol=1e-9, atol=1e-12 * scale)
+    for group in (["z", "w", "b"], ["col", "a", "p"], ["row", "col"], ["w", "x"]):
+        some = mc.parameter_gradient(ARD, t["x"], t["z"], weights, by=group, **sides, **numbers)
+        assert list(some) == group
+        for name in group:
+            np.testing.assert_allclose(some[name], found[name], rtol=1e-9, atol=1e-10 * scale)
     default = mc.parameter_gradient(ARD, t["x"], t["z"], weights, **sides, **numbers)
     assert default == {name: found[name] for name in ("a", "b", "p")}
 
