@@ -19,6 +19,7 @@ import functools as _functools
 import importlib as _importlib
 import sys as _sys
 import typing as _typing
+from collections.abc import Sequence as _Sequence
 from typing import Any
 
 from mercer import _linalg_calls as _calls
@@ -39,7 +40,6 @@ if _typing.TYPE_CHECKING:
         cholesky,
         eigh,
         eigh_top,
-        inv_quad_logdet,
         lu_factor,
         lu_solve,
         nystrom,
@@ -47,6 +47,28 @@ if _typing.TYPE_CHECKING:
         solve_cholesky,
         solve_lu,
     )  # fmt: skip
+    from mercer._types import ArrayT as _ArrayT
+    from mercer.linalg._stochastic import InvQuadLogdet as _InvQuadLogdet
+
+    @_typing.overload
+    def inv_quad_logdet(
+        a: KernelOperator, b: _ArrayT, *, n_probes: int = 16,
+        preconditioner: Preconditioner | None = None, tol: float | None = None,
+        max_iter: int | None = None, seed: int = 0,
+    ) -> _InvQuadLogdet: ...  # fmt: skip
+    @_typing.overload
+    def inv_quad_logdet(
+        a: _ArrayT, b: _ArrayT, *, lower: bool = True, overwrite_a: bool = False,
+        jitter: float | _Sequence[float] | None = None, check: _typing.Literal[True] = True,
+        out: tuple[_ArrayT, _ArrayT] | None = None, workspace: _ArrayT | None = None,
+    ) -> tuple[_ArrayT, _ArrayT]: ...  # fmt: skip
+    @_typing.overload
+    def inv_quad_logdet(
+        a: _ArrayT, b: _ArrayT, *, lower: bool = True, overwrite_a: bool = False,
+        jitter: float | _Sequence[float] | None = None, check: _typing.Literal[False],
+        out: tuple[_ArrayT, _ArrayT] | None = None, workspace: _ArrayT | None = None,
+    ) -> tuple[tuple[_ArrayT, _ArrayT], _ArrayT]: ...  # fmt: skip
+    def inv_quad_logdet(a: Any, b: Any, **options: Any) -> Any: ...
 else:
 
     class KernelOperator(_mercer.KernelOperator):
