@@ -1,0 +1,105 @@
+"""Kernel models beside their peers: times in one process, in turns, and what both reach.
+
+    python bench/bench_models.py --data FOLDER [--only WORD ...]
+
+Each file of bench/models has ``rows()``, a dict of functions by name. A function takes the `Sets`
+and returns a `Result`. FOLDER holds name.csv.gz, the target in the last column. Everything runs on
+one thread; give OMP_NUM_THREADS=1 for libraries that read it when they load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib
+import pathlib
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import mercer as mc
+import numpy as np
+
+HERE = pathlib.Path(__file__).parent
+
+
+@dataclass
+class Result:
+    """Seconds of both, or units in place of them, and what else is worth a look."""
+
+    ours: float
+    peer: float | None = None
+    notes: dict[str, Any] = field(default_factory=dict)
+    unit: str = "s"
+
+
+class Sets:
+    """Standardised regression sets of a folder."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = pathlib.Path(folder)
+
+    def load(
+        self, name: str, n: int | None = None, *, seed: int = 0, dtype: str = "float64"
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """(x, y, x_test, y_test): a tenth is for tests, n rows of the others at most."""
+        with gzip.open(self.folder / f"{name}.csv.gz", "rt") as file:
+            table = np.loadtxt(file, delimiter=",")
+        order = np.random.default_rng(seed).permutation(len(table))
+        test, train = order[: len(table) // 10], order[len(table) // 10 :][:n]
+        centre, width = table[train].mean(0), table[train].std(0)
+        table = ((table - centre) / np.where(width > 0, width, 1)).astype(dtype)
+        parts = (table[train, :-1], table[train, -1], table[test, :-1], table[test, -1])
+        return tuple(map(np.ascontiguousarray, parts))
+
+
+def seconds(function: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
+    """(the least processor time of the runs, the last result)."""
+    best = np.inf
+    for _ in range(repeats):
+        start = time.process_time()
+        result = function()
+        best = min(best, time.process_time() - start)
+    return best, result
+
+
+def rmse(predicted: np.ndarray, y: np.ndarray) -> float:
+    return float(np.sqrt(np.mean((np.asarray(predicted, float) - y) ** 2)))
+
+
+def rows() -> dict[str, Callable[[Sets], Result]]:
+    """Those of all files, each under the name of its file."""
+    sys.path.insert(0, str(HERE))
+    sys.modules.setdefault("bench_models", sys.modules[__name__])
+    found = {}
+    for path in sorted((HERE / "models").glob("[a-z]*.py")):
+        module = importlib.import_module(f"models.{path.stem}")
+        found |= {f"{path.stem}: {name}": row for name, row in module.rows().items()}
+    return found
+
+
+def line(name: str, result: Result) -> str:
+    peer = "" if result.peer is None else (
+        f"  peer {result.peer:.3g} {result.unit}  {result.peer / result.ours:.2f}x"
+    )  # fmt: skip
+    notes = "  ".join(f"{key} {value}" for key, value in result.notes.items())
+    return f"{name:60s} {result.ours:.3g} {result.unit}{peer}  {notes}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", required=True, help="folder of the sets, name.csv.gz")
+    parser.add_argument("--only", nargs="*", default=[], help="rows with one of these words")
+    options = parser.parse_args()
+    mc.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    for name, row in rows().items():
+        if not options.only or any(word in name for word in options.only):
+            print(line(name, row(Sets(options.data))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
