@@ -195,9 +195,53 @@ def linear_algebra() -> None:
     save(figure, "linear_algebra")
 
 
+def models_others() -> None:
+    """A density of wines, an embedding of digits, and a test of two samples."""
+    from mercer.models import MMD, KernelDensity, SpectralEmbedding
+    from sklearn.datasets import load_diabetes, load_digits, load_wine
+
+    figure, axes = plt.subplots(1, 3, figsize=(10.2, 3.2))
+    wines = load_wine().data[:, [0, 9]]
+    wines = (wines - wines.mean(0)) / wines.std(0)
+    ticks, places = grid(3.7, 121)
+    logs = KernelDensity(bandwidth="silverman", kernel="epanechnikov").fit(wines)
+    surface = np.exp(logs.score_samples(places)).reshape(121, 121)
+    axes[0].contourf(ticks, ticks, surface, levels=12, cmap="Oranges")
+    axes[0].plot(*wines.T, ".", color=INK, ms=3)
+    axes[0].set(xlabel="alcohol", ylabel="intensity of colour", title="KernelDensity")
+
+    digits, labels = load_digits(n_class=6, return_X_y=True)
+    embedded = SpectralEmbedding(2, n_neighbors=60, random_state=0).fit_transform(digits)
+    points = axes[1].scatter(*embedded.T, c=labels, cmap=plt.get_cmap("tab10", 6), s=4,
+                             vmin=-0.5, vmax=5.5)  # fmt: skip
+    axes[1].set(xticks=[], yticks=[], title="SpectralEmbedding of digits")
+    figure.colorbar(points, ax=axes[1], ticks=range(6))
+
+    people, _ = load_diabetes(return_X_y=True)
+    sexes, rest = people[:, 1] > 0, people[:, [0, 2, 3]]
+    found = MMD(random_state=0).test(rest[sexes], rest[~sexes])
+    axes[2].hist(1e3 * found.null, bins=40, color=COLORS[4], label="permutations")
+    axes[2].axvline(1e3 * found.statistic, color=COLORS[0],
+                    label=f"men and women, p = {found.p_value:.3f}")  # fmt: skip
+    axes[2].set(xlabel="1000 MMD² of the diabetes data", yticks=[], title="MMD")
+    axes[2].legend(frameon=False, fontsize=8)
+    for axis in axes:
+        axis.title.set_fontsize(10)
+    save(figure, "models_others")
+
+
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    for draw in (norms, kernels, memory, gradient, kronecker, one_fit, linear_algebra):
+    for draw in (
+        norms,
+        kernels,
+        memory,
+        gradient,
+        kronecker,
+        one_fit,
+        linear_algebra,
+        models_others,
+    ):
         draw()
     print(f"figures in {OUT}")
 
