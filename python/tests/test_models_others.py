@@ -487,6 +487,14 @@ def test_kernels_of_formulas_in_components():
     np.testing.assert_allclose(params.fit_transform(x), known, rtol=1e-9, atol=1e-12)
 
 
+def test_a_matrix_that_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr("mercer.models._spectra.free", lambda space: 1_000_000)
+    x = points(400)
+    models.KernelPCA(20, kernel="rbf").fit(x)
+    with pytest.raises(MemoryError, match="Up to 20 components store no matrix"):
+        models.KernelPCA(21, kernel="rbf").fit(x)
+
+
 def test_an_indefinite_kernel_is_refused():
     with pytest.raises(ValueError, match="negative eigenvalues"):
         models.KernelPCA(kernel="-sum(x*z)").fit(points(30))
@@ -575,6 +583,13 @@ def test_embeddings_are_scikit_learns(n, options, given):
     found = up_to_sign(ours.embedding_, known)
     np.testing.assert_allclose(found, known, atol=1e-9 * np.abs(known).max())
     assert ours.affinity_matrix_.shape == (n, n)
+
+
+def test_affinities_whose_sums_are_negative_are_refused():
+    for affinity in ("linear", "precomputed"):
+        x = points(30)
+        with pytest.raises(ValueError, match="must not be negative"):
+            models.SpectralEmbedding(affinity=affinity).fit(x if affinity == "linear" else x @ x.T)
 
 
 def test_a_graph_of_two_parts_warns():

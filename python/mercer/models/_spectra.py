@@ -1,4 +1,4 @@
-"""The top of a centred kernel matrix, by products where few eigenpairs are asked for."""
+"""The top of a centred or normalised kernel matrix, by products where few pairs are asked for."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import mercer as mc
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
+from mercer.models._memory import free
 
 _TOLERANCES = {"float64": 1e-12, "float32": 2e-6}
 
@@ -16,6 +17,12 @@ _TOLERANCES = {"float64": 1e-12, "float32": 2e-6}
 def by_products_pay(k: int, n: int) -> bool:
     """Whether k of n eigenpairs take less by products than by a factorisation."""
     return n >= 200 and k <= n // 20
+
+
+def without_diagonal(kernel: FittedKernel) -> FittedKernel:
+    """The kernel, and 0 for a point and itself."""
+    formula = mc.where(mc.i != mc.j, kernel.formula, 0.0)
+    return FittedKernel(mc.kernel(formula), kernel.params, kernel.bandwidth)
 
 
 def centred_top(
@@ -31,18 +38,15 @@ def centred_top(
     """The k largest eigenvalues of H K H, descending, on the host, their vectors [n, k], and the
     means of K's rows [n]; H takes the mean away."""
     n = x.shape[0]
-    if by_products is None:
-        by_products = by_products_pay(k, n)
-    matrix = kernel.matrix(x)
-    means = matrix.sum(0) / n
-    matrix -= means
-    matrix -= (means - means.sum() / n)[:, None]
-    if by_products and k < n:
-        values, vectors = mc.linalg.eigh_top(
-            matrix, k, tol=tol or _TOLERANCES[space.dtype], seed=seed
-        )
+    products = by_products_pay(k, n) if by_products is None else by_products and k < n
+    means = kernel.product(x, x, space.zeros(n) + 1 / n)
+    shift = means - means.sum() / (2 * n)
+    if kernel.precomputed:
+        matrix = space.array(x - shift - shift[:, None])
     else:
-        values, vectors = mc.linalg.eigh(matrix, overwrite_a=True, subset_by_index=(n - k, n - 1))
+        centred = mc.kernel(kernel.formula - mc.row - mc.col)
+        matrix = _stored(centred, x, products, space, row=shift, col=shift, **kernel.params)
+    values, vectors = _top(matrix, k, products, tol or _TOLERANCES[space.dtype], seed)
     order = space.index(np.arange(k)[::-1].copy())
     return host(values)[::-1].copy(), vectors[:, order], means
 
@@ -51,19 +55,51 @@ def normalised_top(
     kernel: FittedKernel, x: Any, k: int, space: Space, *, tol: float = 0, seed: int = 0
 ) -> tuple[Any, Any]:
     """(vectors [n, k] of the k largest eigenvalues of D^(-1/2) K D^(-1/2), descending, roots [n]
-    of D), where K has the diagonal 0 and D is the diagonal of its row sums; 1 for sums of 0."""
+    of D), where K has the diagonal 0 and D is the diagonal of its row sums; 1 for sums of 0.
+
+    Raises ValueError for negative sums.
+    """
     n = x.shape[0]
-    matrix = kernel.matrix(x)
-    matrix.reshape(-1)[:: n + 1] = 0
-    roots = space.xp.sqrt(matrix.sum(0))
-    roots = space.array(roots + (roots == 0))
-    matrix /= roots
-    matrix /= roots[:, None]
-    if by_products_pay(k, n):
-        vectors = mc.linalg.eigh_top(matrix, k, tol=tol or _TOLERANCES[space.dtype], seed=seed)[1]
+    if kernel.precomputed:
+        matrix = space.array(x + 0)
+        matrix.reshape(-1)[:: n + 1] = 0
+        sums = matrix.sum(0)
     else:
-        vectors = mc.linalg.eigh(matrix, overwrite_a=True, subset_by_index=(n - k, n - 1))[1]
+        off = without_diagonal(kernel)
+        sums = off.product(x, x, space.zeros(n) + 1)
+    if float(sums.min()) < 0:
+        raise ValueError("affinities: their sums over the other points must not be negative")
+    sums = space.array(sums + (sums == 0))
+    roots, products = space.xp.sqrt(sums), by_products_pay(k, n)
+    if kernel.precomputed:
+        matrix = matrix / roots / roots[:, None]
+    else:
+        matrix = _stored(off.formula, x, products, space, weights=1 / sums, **off.params)
+    vectors = _top(matrix, k, products, tol or _TOLERANCES[space.dtype], seed)[1]
     return vectors[:, space.index(np.arange(k)[::-1].copy())], roots
+
+
+def _stored(formula: mc.Kernel, x: Any, products: bool, space: Space, **options: Any) -> Any:
+    """An operator for products, a matrix for a factorisation, if there is memory for it."""
+    operator = mc.linalg.KernelOperator(formula, x, **options)
+    if products:
+        return operator
+    n = x.shape[0]
+    needed, available = 2 * n * n * np.dtype(space.dtype).itemsize, free(space)
+    if needed > available:
+        raise MemoryError(
+            f"a factorisation of {n} points needs {needed / 2**30:.3g} GiB, where "
+            f"{available / 2**30:.3g} GiB are free. Up to {n // 20} components store no matrix"
+        )
+    return operator.rows(slice(None))
+
+
+def _top(matrix: Any, k: int, products: bool, tol: float, seed: int) -> tuple[Any, Any]:
+    """(values [k], vectors [n, k]) of the largest eigenvalues, ascending."""
+    n = matrix.shape[0]
+    if products:
+        return mc.linalg.eigh_top(matrix, k, tol=tol, seed=seed)
+    return mc.linalg.eigh(matrix, overwrite_a=True, subset_by_index=(n - k, n - 1))
 
 
 def flipped(vectors: Any) -> Any:

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_consistent_length
 import mercer as mc
 from mercer.models._arrays import Space, host, validate
 from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed, fit_kernel
+from mercer.models._spectra import without_diagonal
 
 __all__ = ["HSIC", "MMD", "PermutationTest"]
 
@@ -46,11 +47,6 @@ def _tested(values: np.ndarray, size: float, dtype: str) -> PermutationTest:
     slack = 64 * float(np.finfo(dtype).eps) * size
     larger = int((null >= statistic - slack).sum())
     return PermutationTest(statistic, (1 + larger) / (1 + len(null)), null)
-
-
-def _without_diagonal(kernel: FittedKernel) -> FittedKernel:
-    formula = mc.where(mc.i != mc.j, kernel.formula, 0.0)
-    return FittedKernel(mc.kernel(formula), kernel.params, kernel.bandwidth)
 
 
 class MMD(BaseEstimator):
@@ -111,7 +107,7 @@ class MMD(BaseEstimator):
         second = validate(checked, Y, reset=False, space=space, min_samples=2)
         rng = check_random_state(self.random_state)
         z = space.array(space.xp.concatenate([first.x, second.x]))
-        kernel = _without_diagonal(
+        kernel = without_diagonal(
             fit_kernel(
                 self.kernel, z, space, bandwidth=self.bandwidth, kernel_params=self.kernel_params,
                 random_state=rng,
@@ -234,7 +230,7 @@ def _row_sums(kernel: FittedKernel, x: Any, space: Space) -> np.ndarray:
         matrix = host(x).astype(np.float64)
         return matrix.sum(1) - np.diagonal(matrix)
     ones = space.zeros(x.shape[0]) + 1
-    return host(_without_diagonal(kernel).product(x, x, ones)).astype(np.float64)
+    return host(without_diagonal(kernel).product(x, x, ones)).astype(np.float64)
 
 
 def _traces(
