@@ -230,6 +230,65 @@ def models_others() -> None:
     save(figure, "models_others")
 
 
+def learned_metric() -> None:
+    """Metrics of feature machines: diabetes with columns of noise, and pixels of digits."""
+    from mercer.models import RFMClassifier, RFMRegressor
+    from sklearn.datasets import load_diabetes, load_digits
+    from sklearn.preprocessing import StandardScaler
+
+    data = load_diabetes()
+    noise = np.random.default_rng(0).normal(size=(len(data.data), 30))
+    x = np.hstack([StandardScaler().fit_transform(data.data), noise])
+    y = (data.target - data.target.mean()) / data.target.std()
+    metric = RFMRegressor(alpha=10.0, random_state=0).fit(x[:330], y[:330]).metric_[:20, :20]
+    digits, kind = load_digits(return_X_y=True)
+    weights = RFMClassifier(diag=True, n_rounds=2, random_state=0).fit(digits / 16, kind)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.6, 3.8))
+    top = abs(metric).max()
+    shown = left.imshow(metric, cmap="RdBu_r", vmin=-top, vmax=top)
+    names = [*data.feature_names, *["noise"] * 10]
+    left.set_xticks(range(20), names, rotation=90, fontsize=7)
+    left.set_yticks(range(20), names, fontsize=7)
+    figure.colorbar(shown, ax=left, shrink=0.85)
+    pixels = right.imshow(weights.feature_importances_.reshape(8, 8), cmap="viridis")
+    right.set_xticks([])
+    right.set_yticks([])
+    figure.colorbar(pixels, ax=right, shrink=0.85)
+    for axes, title in ((left, "Diabetes and noise"), (right, "Digits, weights of pixels")):
+        axes.set_title(title, fontsize=11)
+        axes.spines[:].set_visible(False)
+    save(figure, "learned_metric")
+
+
+def logistic() -> None:
+    """Probabilities of three kinds of iris over the lengths and widths of petals."""
+    from mercer.models import KernelLogisticRegression
+    from sklearn.datasets import load_iris
+
+    data = load_iris()
+    x, y = data.data[:, 2:], data.target
+    centre, width = x.mean(0), x.std(0)
+    model = KernelLogisticRegression("gauss", bandwidth=1.0, C=3.0).fit((x - centre) / width, y)
+    ticks = [
+        np.linspace(low - 0.4, high + 0.4, 241)
+        for low, high in zip(x.min(0), x.max(0), strict=True)
+    ]
+    points = np.stack(np.meshgrid(*ticks), axis=-1).reshape(-1, 2)
+    p = model.predict_proba((points - centre) / width).reshape(241, 241, 3)
+    figure, axes = plt.subplots(figsize=(5.6, 3.8))
+    for kind, color in enumerate(COLORS[:3]):
+        own = np.where(p.argmax(-1) == kind, p[..., kind], np.nan)
+        fill = matplotlib.colors.LinearSegmentedColormap.from_list("", ["white", color])
+        axes.pcolormesh(*ticks, own, cmap=fill, vmin=0.3, vmax=1.6, rasterized=True)
+        axes.contour(*ticks, p[..., kind], levels=[0.5, 0.7, 0.9], colors=[color], linewidths=0.8)
+        axes.plot(*x[y == kind].T, "o", ms=4, color=color, mec="white", mew=0.5,
+                  label=str(data.target_names[kind]))  # fmt: skip
+    axes.set_xlabel("length of the petal in cm")
+    axes.set_ylabel("width of the petal in cm")
+    axes.legend(frameon=False, loc="upper left")
+    save(figure, "logistic")
+
+
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     for draw in (
@@ -240,6 +299,8 @@ def main() -> None:
         kronecker,
         one_fit,
         linear_algebra,
+        learned_metric,
+        logistic,
         models_others,
     ):
         draw()

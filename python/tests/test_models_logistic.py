@@ -122,7 +122,7 @@ def test_float32_with_a_low_rank_and_digits():
     x = (x / 16).astype(np.float32)
     m = KernelLogisticRegression(C=100.0, solver="cg", random_state=0).fit(x[:300], y[:300])
     assert m.dual_coef_.dtype == np.float32
-    assert m.score(x[300:], y[300:]) > 0.88
+    assert m.score(x[300:], y[300:]) > 0.85
     p = m.predict_proba(x[900:])
     np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
     exact = KernelLogisticRegression(C=100.0, solver="cg", random_state=0)
