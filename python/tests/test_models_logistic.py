@@ -186,6 +186,25 @@ def test_arrays_of_other_libraries(library):
     assert set(m.fit(given, words).predict(given)) == {"no", "yes"}
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_cuda(classes):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    x, y = two_classes(300)
+    y = y + (x[:, 1] > 1) * (classes - 2)
+    given = torch.as_tensor(x, device="cuda")
+    for solver in ("direct", "cg"):
+        options = {"solver": solver, "rank": 60, **EXACT}
+        host = KernelLogisticRegression(**options).fit(x, y)
+        m = KernelLogisticRegression(**options).fit(given, torch.as_tensor(y, device="cuda"))
+        assert m.predict_proba(given).device.type == "cuda"
+        np.testing.assert_allclose(m.predict_proba(given).cpu(), host.predict_proba(x), atol=1e-6)
+        np.testing.assert_allclose(m.objective_, host.objective_, rtol=1e-9)
+        moved = KernelLogisticRegression(**options, device="cuda").fit(x, y)
+        np.testing.assert_array_equal(moved.predict(x), host.predict(x))
+
+
 def test_a_fit_that_ends_early_leaves_the_estimator(monkeypatch):
     x, y = two_classes()
     m = KernelLogisticRegression().fit(x, y)

@@ -169,6 +169,25 @@ def test_first_guesses_of_any_size_and_ends_of_the_budget():
     assert not _low_rank.solve(system, b, rank=1, tol=1e-8, max_iter=2)[1]
 
 
+def test_what_a_factor_leaves_counts_in_the_preconditioner():
+    x, y = relevant(400)
+    system = System(FittedKernel(mc.matern12(bandwidth=10.0)), x, SPACE, 1e-3)
+    low = _low_rank.random_cholesky(system.kernel, x, SPACE, 60, 1e-3, 0)
+    k = mc.kernel_matrix(mc.matern12(bandwidth=10.0), x)
+    rest = k - low.factor @ low.factor.T
+    np.testing.assert_allclose(low.left, np.diag(rest), atol=1e-12)
+    assert np.linalg.eigvalsh(rest).min() > -1e-10
+    none = _low_rank.LowRank(low.factor, 0 * low.left, SPACE)
+    taken = [
+        _low_rank.conjugate_gradients(
+            lambda p: (system.product(p), p), factor.inverse(1e-3), y[:, None], 1e-3, 400, SPACE,
+            _low_rank.by_columns,
+        ).taken
+        for factor in (low, none)
+    ]  # fmt: skip
+    assert 1.3 * taken[0] < taken[1]
+
+
 def test_auto_ends_in_a_factor(monkeypatch):
     monkeypatch.setattr(home, "_DIRECT", {"cpu": 50})
     x, y = relevant(300)
@@ -283,6 +302,30 @@ def test_arrays_of_other_libraries(library):
     assert type(c.predict_proba(given)) is type(given)
     assert type(c.predict(given)) is type(given)
     assert c.score(given, xp.asarray(groups)) > 0.7
+
+
+def test_cuda():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    x, y = relevant(400)
+    x = np.column_stack([x, np.arange(400) % 3])
+    options = {"n_rounds": 2, "random_state": 0, "categorical_features": [8], "rank": 60}
+    w = np.random.default_rng(0).random(400) + 0.5
+    for solver in ("direct", "cg"):
+        options |= {"solver": solver, "tol": 1e-8}
+        host = RFMRegressor(**options).fit(x, y, w)
+        given = torch.as_tensor(x, device="cuda")
+        m = RFMRegressor(**options).fit(given, torch.as_tensor(y, device="cuda"), w)
+        assert m.predict(given).device.type == "cuda"
+        np.testing.assert_allclose(m.predict(given).cpu(), host.predict(x), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(m.metric_, host.metric_, atol=1e-5)
+        moved = RFMRegressor(**options, device="cuda").fit(x, y, w)
+        np.testing.assert_allclose(moved.predict(x), host.predict(x), rtol=1e-4, atol=1e-4)
+    kinds = (y > 1).astype(int)
+    c = RFMClassifier(n_rounds=1, random_state=0).fit(given, torch.as_tensor(kinds, device="cuda"))
+    assert c.predict_proba(given).device.type == "cuda"
+    assert c.score(given, kinds) > 0.9
 
 
 def test_a_fit_that_ends_early_leaves_the_estimator(monkeypatch):
