@@ -107,6 +107,34 @@ def test_linear_kernel_as_scikit_learn(load, C):
     np.testing.assert_array_equal(m.predict(x), peer.predict(x))
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_centres(classes, monkeypatch):
+    monkeypatch.setattr("mercer.models._newton._BLOCK", 500)  # several blocks of rows
+    x, y = two_classes()
+    y = y + (x[:, 1] > 1) * (classes - 2)
+    s = np.random.default_rng(1).random(len(y)) + 0.5
+    options = {"bandwidth": 1.0, "C": 5.0, **EXACT}
+    m = KernelLogisticRegression(centers=x[:20], **options).fit(x, y, s)
+    assert m.centers_.shape == (20, 3)
+    assert m.dual_coef_.shape == ((20,) if classes == 2 else (20, 3))
+    assert not hasattr(m, "X_fit_")
+    tall, small = (mc.kernel_matrix(mc.gauss(bandwidth=1.0), a, x[:20]) for a in (x, x[:20]))
+    f = tall @ m.dual_coef_
+    p = expit(f)[:, None] if classes == 2 else softmax(f, axis=1)
+    truth = y[:, None] if classes == 2 else np.eye(3)[y]
+    rest = tall.T @ (s[:, None] * (p - truth)) + (small @ m.dual_coef_ / 5.0).reshape(20, -1)
+    assert np.abs(rest).max() < 1e-4
+    np.testing.assert_allclose(m.decision_function(x), f, rtol=1e-9)
+    every = KernelLogisticRegression(centers=x, **options).fit(x, y, s)
+    exact = KernelLogisticRegression(**options).fit(x, y, s)
+    np.testing.assert_allclose(every.objective_, exact.objective_, rtol=1e-6)
+    drawn = KernelLogisticRegression(centers=30, **options).fit(x.astype("float32"), y)
+    assert drawn.centers_.dtype == np.float32
+    assert drawn.score(x.astype("float32"), y) > 0.8
+    with pytest.raises(ValueError, match="with centers"):
+        KernelLogisticRegression(centers=30, solver="direct").fit(x, y)
+
+
 def test_class_weight():
     x, y = two_classes()
     y = np.where(np.arange(len(y)) % 5 == 0, 1, y * 0)

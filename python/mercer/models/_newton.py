@@ -19,6 +19,7 @@ from mercer.models._kernels import FittedKernel
 from mercer.models._low_rank import LowRank, conjugate_gradients, of_all, random_cholesky
 from mercer.models._solve import add_diagonal
 
+_BLOCK = 2**23  # values of K_nm at a time
 _FLOOR = 1e-6  # of probabilities inside Hessians, which must not vanish
 
 
@@ -135,6 +136,10 @@ class Expansion:
             return self._stored() @ v
         return self.kernel.product(self.x, None, self.space.array(v))
 
+    def coefficients(self, a: Any) -> Any:
+        """Of the points that functions are sums over."""
+        return a
+
     def _stored(self) -> Any:
         if self._matrix is None:
             self._matrix = self.x if self.kernel.precomputed else self.kernel.matrix(self.x)
@@ -160,6 +165,37 @@ class Expansion:
                 self.kernel, self.x, self.space, self.rank, self.ridge, self.seed
             )
         return self._factor.inverse(self.ridge, s)
+
+
+@dataclass
+class CentredExpansion(Expansion):
+    """Functions of m centres: K is K_nm K_mm^-1 K_mn = F F^T.
+
+    F = K_nm L^-T [n, m], with K_mm = L L^T, is stored; coefficients of centres are L^-T F^T a.
+    """
+
+    centers: Any = None  # [m, d], as the kernel sees them
+
+    def __post_init__(self) -> None:
+        wide = self.space.of("float64")
+        centers = wide.array(self.centers)
+        self._root = mc.linalg.cholesky(self.kernel.matrix(centers), jitter=1e-12)
+        features = self.space.empty(self.x.shape[0], centers.shape[0])
+        rows = max(1, _BLOCK // centers.shape[0])
+        for start in range(0, self.x.shape[0], rows):
+            block = self.kernel.matrix(centers, wide.array(self.x[start : start + rows]))
+            part = mc.linalg.solve_triangular(self._root, block)
+            features[start : start + rows] = self.space.array(part.T)
+        left = self.space.zeros(self.x.shape[0])
+        self._factor = LowRank(features, left, self.space)
+
+    def product(self, v: Any) -> Any:
+        self.products += 1
+        return self._factor.factor @ (self._factor.factor.T @ v)
+
+    def coefficients(self, a: Any) -> Any:
+        inner = self.space.of("float64").array(self._factor.factor.T @ a)
+        return self.space.array(mc.linalg.solve_triangular(self._root, inner, transposed=True))
 
 
 @dataclass

@@ -12,11 +12,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.models import _memory
+from mercer.models import _centers, _memory
 from mercer.models._arrays import ClassifierScore, Data, host, restores, validate
-from mercer.models._kernels import PRECOMPUTED, check_precomputed, fit_kernel
+from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed, fit_kernel
 from mercer.models._labels import answers, class_weights, encode, indicator
-from mercer.models._newton import BinaryLoss, Expansion, Minimum, MultinomialLoss, minimise
+from mercer.models._newton import (
+    BinaryLoss,
+    CentredExpansion,
+    Expansion,
+    Minimum,
+    MultinomialLoss,
+    minimise,
+)
 from mercer.models._solve import auto_rank
 
 _DIRECT = 4_000_000  # numbers in all factors up to which "auto" stores them
@@ -33,16 +40,18 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
     Each step lowers the objective.
 
     kernel, bandwidth, metric, kernel_params: those of ``KernelRidge``. C: the inverse of the
-    regularisation, scikit-learn's. class_weight: None, "balanced" or a dict of labels. solver:
-    "auto", "direct" (factors of [n, n], one for each class) or "cg". rank: columns of the
+    regularisation, scikit-learn's. centers: a number, or points [m, d]: the function is then a sum
+    over these alone, and [n, m] is stored. class_weight: None, "balanced" or a dict of labels.
+    solver: "auto", "direct" (factors of [n, n], one for each class) or "cg". rank: columns of the
     preconditioner's factor. tol: a fit ends where a step promises less than this part of the
     objective. max_iter: Newton steps at most. warm_start: begins with the coefficients of the fit
-    before, where it had as many rows and classes. device: "cuda" takes arrays of the host there.
+    before, where it had as many rows and classes and no centres. device: "cuda" takes arrays of the
+    host there.
 
-    Attributes: ``classes_``; ``dual_coef_`` [n] or [n, classes] and ``X_fit_`` [n, d];
-    ``objective_``, ``objectives_`` (of each step), ``residual_`` (the gradient's length as a part
-    of the losses'), ``n_iter_`` (steps), ``n_products_`` (with the kernel matrix), ``solver_``,
-    ``bandwidth_``.
+    Attributes: ``classes_``; ``dual_coef_`` [n] or [n, classes] of ``X_fit_`` [n, d] or
+    ``centers_`` [m, d]; ``objective_``, ``objectives_`` (of each step), ``residual_`` (the
+    gradient's length as a part of the losses'), ``n_iter_`` (steps), ``n_products_`` (with the
+    kernel matrix), ``solver_``, ``bandwidth_``.
 
     >>> from sklearn.datasets import load_breast_cancer
     >>> from sklearn.preprocessing import scale
@@ -53,14 +62,16 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
     """
 
     def __init__(self, kernel: Any = "gauss", *, bandwidth: float | str = "scale", C: float = 1.0,
-                 metric: Any = None, class_weight: Any = None, solver: str = "auto",
-                 rank: int | str = "auto", tol: float = 1e-8, max_iter: int = 100,
-                 kernel_params: Mapping[str, float] | None = None, warm_start: bool = False,
-                 device: str | None = None, random_state: Any = None) -> None:  # fmt: skip
+                 metric: Any = None, centers: Any = None, class_weight: Any = None,
+                 solver: str = "auto", rank: int | str = "auto", tol: float = 1e-8,
+                 max_iter: int = 100, kernel_params: Mapping[str, float] | None = None,
+                 warm_start: bool = False, device: str | None = None,
+                 random_state: Any = None) -> None:  # fmt: skip
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.C = C
         self.metric = metric
+        self.centers = centers
         self.class_weight = class_weight
         self.solver = solver
         self.rank = rank
@@ -93,7 +104,7 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
             keep_rows=self._precomputed,
         )  # fmt: skip
         if self._precomputed:
-            check_precomputed(data.x)
+            check_precomputed(data.x, centers=self.centers)
         classes, numbers = encode(self, data.y)
         kernel = fit_kernel(
             self.kernel, data.x, data.space, bandwidth=self.bandwidth, weights=data.weights,
@@ -101,11 +112,20 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
         )  # fmt: skip
         weights = None if data.weights is None else np.asarray(host(data.weights))
         weights = class_weights(self.class_weight, classes, numbers, weights)
-        expansion = self._expansion(kernel, data, len(classes))
+        centers = None if self.centers is None else _centers.choose(
+            self.centers, data.x, data.space, check_random_state(self.random_state)
+        )  # fmt: skip
+        expansion = self._expansion(kernel, data, len(classes), centers)
         found = self._minimise(expansion, data, classes, numbers, weights)
-        self._kernel, self._space, self._points = kernel, data.space, expansion.x
-        self.classes_, self.X_fit_, self.bandwidth_ = classes, data.x, kernel.bandwidth
-        self.dual_coef_ = found.coef if len(classes) > 2 else found.coef[:, 0]
+        for name in ("X_fit_", "centers_"):
+            vars(self).pop(name, None)
+        if self.centers is None:
+            self.X_fit_, self._points = data.x, expansion.x
+        else:
+            self.centers_, self._points = centers, expansion.centers
+        self._kernel, self._space, self.bandwidth_ = kernel, data.space, kernel.bandwidth
+        coef = expansion.coefficients(found.coef)
+        self.classes_, self.dual_coef_ = classes, coef if len(classes) > 2 else coef[:, 0]
         self.objective_, self.objectives_ = found.objective, np.array(found.history)
         self.residual_, self.n_iter_ = found.residual, len(found.history) - 1
         self.n_products_ = expansion.products
@@ -119,22 +139,31 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
             raise ValueError(
                 f'solver must be "auto", "direct" or "cg". Received {self.solver!r}'
             )  # fmt: skip
+        if self.solver == "direct" and self.centers is not None:
+            raise ValueError('solver must be "auto" or "cg" with centers. Received \'direct\'')
         if self.max_iter < 1 or not self.tol >= 0:
             raise ValueError(
                 "max_iter must be 1 or more and tol 0 or more. "
                 f"Received {self.max_iter!r} and {self.tol!r}"
             )
 
-    def _expansion(self, kernel: Any, data: Data, classes: int) -> Expansion:
+    def _expansion(self, kernel: FittedKernel, data: Data, classes: int,
+                   centers: Any) -> Expansion:  # fmt: skip
         n, columns = int(data.x.shape[0]), classes if classes > 2 else 1
+        space, ridge = data.space, 1 / float(self.C)
+        itemsize, name = np.dtype(space.dtype).itemsize, type(self).__name__
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        points = kernel.points(data.x, space)
+        if centers is not None:
+            m = int(centers.shape[0])
+            _memory.require(2 * n * m * itemsize + 16 * m * m, space, f"{m} centres", n, name)
+            mapped = kernel.points(centers, space)
+            return CentredExpansion(kernel, points, space, ridge, m, False, seed, centers=mapped)
         direct = self.solver == "direct" or (self.solver == "auto" and n * n * columns <= _DIRECT)
         if direct:
-            needed = n * n * (columns + 1) * np.dtype(data.space.dtype).itemsize
-            _memory.require(needed, data.space, 'solver="direct"', n, type(self).__name__)
+            _memory.require(n * n * (columns + 1) * itemsize, space, 'solver="direct"', n, name)
         rank = auto_rank(n) if self.rank == "auto" else min(int(self.rank), n)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        points = kernel.points(data.x, data.space)
-        return Expansion(kernel, points, data.space, 1 / float(self.C), rank, direct, seed)
+        return Expansion(kernel, points, space, ridge, rank, direct, seed)
 
     def _minimise(self, expansion: Expansion, data: Data, classes: np.ndarray, numbers: np.ndarray,
                   weights: np.ndarray | None) -> Minimum:  # fmt: skip
@@ -157,7 +186,7 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
 
     def _start(self, loss: Any, space: Any) -> Any:
         before = getattr(self, "dual_coef_", None) if self.warm_start else None
-        if before is None:
+        if before is None or self.centers is not None:
             return None
         before = before.reshape(before.shape[0], -1)
         return space.array(before) if tuple(before.shape) == tuple(loss.y.shape) else None
