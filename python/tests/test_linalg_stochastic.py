@@ -98,10 +98,11 @@ def test_preconditioned_probes(symmetric):
     assert_sound([logdet - exact for logdet, _ in found], deviations)
     plain = np.array([estimate(op, op_points(op), seed=seed)[1] for seed in SEEDS])
     assert deviations.mean() <= 0.7 * plain.mean()
-    same = Dense(dense, symmetric)
-    logdet, error = estimate(op, op_points(op), same)
-    np.testing.assert_allclose(logdet, exact, rtol=1e-10)
-    assert error <= 1e-8 * abs(exact)
+    for scale in (1e-40, 1.0, 1e40):
+        same = Dense(scale * dense, symmetric)
+        logdet, error = estimate(op, op_points(op), same)
+        np.testing.assert_allclose(logdet, exact, rtol=1e-10)
+        assert error <= 1e-8 * abs(exact)
 
 
 def test_nystrom_serves():
@@ -181,6 +182,10 @@ def test_what_is_refused():
         linalg.inv_quad_logdet(indefinite, b)
     with pytest.raises(mc.LinAlgError, match="a must be positive definite"):
         estimate(indefinite, points(30))
+    wrong = Dense(np.eye(30), True)
+    wrong.matrix = np.diag(np.where(np.arange(30) < 15, 1.0, -1e-3))
+    with pytest.raises(mc.LinAlgError, match="the preconditioner must be positive definite"):
+        estimate(operator(30)[0], points(30), wrong)
     nan = points(30)
     nan[3] = np.nan
     with pytest.raises(mc.LinAlgError, match="products with a must be finite"):

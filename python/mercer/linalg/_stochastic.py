@@ -36,10 +36,7 @@ def inv_quad_logdet(
     a: Any, b: Any, *, n_probes: int = 16, preconditioner: Any = None, tol: float | None = None,
     max_iter: int | None = None, seed: int = 0,
 ) -> InvQuadLogdet:  # fmt: skip
-    if isinstance(n_probes, bool) or not isinstance(n_probes, int) or n_probes < 1:
-        raise ValueError(
-            f"{_VERB}: n_probes must be a whole number from 1 on. Received {n_probes!r}"
-        )
+    check_probes(n_probes)
     x = linalg.cg(a, b, preconditioner=preconditioner, tol=tol, max_iter=max_iter)
     library = namespace_of(x)
     double = _Vectors(library, x)
@@ -49,6 +46,13 @@ def inv_quad_logdet(
     if library is np:
         return InvQuadLogdet(quad, np.float64(logdet), np.float64(error))
     return InvQuadLogdet(quad, double.put(np.float64(logdet)), double.put(np.float64(error)))
+
+
+def check_probes(n_probes: Any) -> None:
+    if isinstance(n_probes, bool) or not isinstance(n_probes, int) or n_probes < 1:
+        raise ValueError(
+            f"{_VERB}: n_probes must be a whole number from 1 on. Received {n_probes!r}"
+        )
 
 
 class _Vectors:
@@ -84,6 +88,7 @@ class _Probes:
         self.a, self.vectors, self.n = a, vectors, a.shape[0]
         has_parts = all(hasattr(preconditioner, part) for part in ("solve", "sqrt", "logdet"))
         self.inverse = preconditioner if has_parts else None
+        self.rounding = 1e-4 if "32" in str(vectors.dtype) else 1e-9  # what ends a recurrence
         signs = np.random.default_rng(seed).integers(0, 2, (count, self.n), dtype=np.int8)
         start = vectors.of(vectors.put(np.ascontiguousarray(2 * signs.T - 1)))
         if self.inverse is not None:
@@ -91,6 +96,7 @@ class _Probes:
         self.residual, self.before = start, start * 0
         self.diagonal: list[Any] = []
         self.sides: list[Any] = []
+        self.squares: list[Any] = []  # beside those of the diagonal
         self._turn()
 
     def _solve(self, columns: Any) -> Any:
@@ -102,12 +108,14 @@ class _Probes:
         """What is left becomes the next pair: v of length 1 in the inner product, and P^-1 v."""
         solved = self._solve(self.residual)
         square = (self.residual * solved).sum(0)
-        scale = self.diagonal[-1] if self.diagonal else square
+        where = self.vectors.library.where
+        scale = self.diagonal[-1] if self.diagonal else abs(square) ** 0.5
+        self.squares.append(square / where(scale == 0, 1, scale**2))
         is_live = square > (1e-13 * scale) ** 2
-        side = self.vectors.library.where(is_live, abs(square), 1) ** 0.5
-        self.sides.append(self.vectors.library.where(is_live, side, 0))
-        self.v = self.vectors.library.where(is_live, self.residual / side, 0)
-        self.q = self.vectors.library.where(is_live, solved / side, 0)
+        side = where(is_live, abs(square), 1) ** 0.5
+        self.sides.append(where(is_live, side, 0))
+        self.v = where(is_live, self.residual / side, 0)
+        self.q = where(is_live, solved / side, 0)
 
     def step(self) -> None:
         product = self.vectors.of(multiply(self.a, self.vectors.narrow(self.q)))
@@ -124,6 +132,12 @@ class _Probes:
         if not (np.isfinite(alpha).all() and (beta is None or np.isfinite(beta).all())):
             raise LinAlgError(
                 f"{_VERB}: products with a must be finite. Received NaN or an infinity"
+            )
+        lost = self.vectors.to_host(self.squares).min()
+        if lost < -(self.rounding**2):
+            raise LinAlgError(
+                f"{_VERB}: solutions with the preconditioner must be positive definite. Received "
+                f"one with {lost:.3g} of the square; a larger ridge or float64 helps"
             )
         small = alpha[:, :, None] * np.eye(alpha.shape[1])
         if beta is not None:
