@@ -96,13 +96,16 @@ def check_eigh_top(ranks):
 def check_determinants(ranks):
     b = randn(N, 2, seed=2)
     a, dense = operators(ranks)
-    quad, logdet = mc.linalg.inv_quad_logdet(a, ranks.put(b), probes=64)
+    quad, logdet, error = mc.linalg.inv_quad_logdet(a, ranks.put(b), n_probes=64)
     close(quad, (b * torch.linalg.solve(dense, b)).sum(0), 1e-8)
     # The deviation of 64 probes: sqrt(2 / 64) times the norm of the logarithm off its diagonal.
     logs = torch.linalg.eigh(dense)
     matrix = logs.eigenvectors @ torch.diag(logs.eigenvalues.log()) @ logs.eigenvectors.mT
     deviation = math.sqrt(2 / 64) * (matrix - torch.diag(matrix.diagonal())).norm().item()
     close(logdet, torch.logdet(dense), 4 * deviation)
+    close(logdet, torch.logdet(dense), 5 * error.to_local().item())
+    assert error.to_local().item() <= 2 * deviation
+    assert quad.dtype == logdet.dtype == torch.float64
     same_on_all(ranks, logdet.to_local())
 
 

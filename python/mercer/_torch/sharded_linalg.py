@@ -15,8 +15,11 @@ from mercer._torch.sharded_cg import cg
 from mercer._torch.sharded_inverse import nystrom, orthonormal, pivoted_cholesky
 from mercer._torch.sharded_operator import ShardedOperator, begin, check_tolerance
 from mercer.errors import LinAlgError
+from mercer.linalg._stochastic import InvQuadLogdet, check_probes
 
 _STALLED = 100  # products without a smaller residual that end a search
+_MOST_STEPS = 64  # of Lanczos' quadrature
+_LAST = 4  # steps whose gain stands for what is missing
 
 
 def eigh_top(
@@ -102,29 +105,26 @@ def _beyond(a: ShardedOperator, basis: Tensor, columns: Tensor) -> Tensor:
 
 
 def inv_quad_logdet(
-    a: ShardedOperator, b: Any, *, probes: int = 32, steps: int = 64, tol: float | None = None,
-    seed: int = 0, preconditioner: Any = None,
-) -> tuple[DTensor, DTensor]:  # fmt: skip
-    def checks() -> None:
-        if probes < 1 or steps < 1:
-            raise ValueError(
-                f"inv_quad_logdet: probes and steps must be positive. "
-                f"Received {probes} and {steps}."
-            )
-
-    begin("inv_quad_logdet", a, [probes, steps, seed], checks, b=b)
-    x = cg(a, b, tol=tol, preconditioner=preconditioner)
+    a: ShardedOperator, b: Any, *, n_probes: int = 16, preconditioner: Any = None,
+    tol: float | None = None, max_iter: int | None = None, seed: int = 0,
+) -> InvQuadLogdet:  # fmt: skip
+    begin("inv_quad_logdet", a, [n_probes, max_iter, seed], lambda: check_probes(n_probes), b=b)
+    x = cg(a, b, tol=tol, max_iter=max_iter, preconditioner=preconditioner)
     with agreement.answered("inv_quad_logdet"):
         quad = a.dots(a.split(b), a.split(x))
-        logdet = _logdet(a, probes, min(steps, a.shape[0]), seed)
-    return a.whole(quad[0] if b.ndim == 1 else quad), a.whole(logdet)
+        steps = _MOST_STEPS if max_iter is None else max_iter
+        logdet, error = _logdet(a, n_probes, min(steps, a.shape[0]), seed)
+    found = (quad[0] if b.ndim == 1 else quad, logdet, error)
+    return InvQuadLogdet(*(a.whole(part) for part in found))
 
 
-def _logdet(a: ShardedOperator, probes: int, steps: int, seed: int) -> Tensor:
-    """Lanczos quadrature of the logarithm with random signs: the mean of n e1^T log(T) e1."""
+def _logdet(a: ShardedOperator, probes: int, steps: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Lanczos quadrature of the logarithm with random signs: the mean of n e1^T log(T) e1, and its
+    standard error with what the last steps gained, where there are more of them."""
+    n = a.shape[0]
     v = a.random(probes, seed).sign()
     v[v == 0] = 1
-    v = v / math.sqrt(max(a.shape[0], 1))
+    v = v / math.sqrt(max(n, 1))
     before, beta = torch.zeros_like(v), torch.zeros(probes, dtype=torch.float64, device=v.device)
     diagonal, sides, known = [], [], []
     is_live = torch.ones_like(beta, dtype=torch.bool)
@@ -141,8 +141,20 @@ def _logdet(a: ShardedOperator, probes: int, steps: int, seed: int) -> Tensor:
         beta = torch.where(is_live, beta, 0)
         sides.append(beta)
         v = torch.where(is_live, q / torch.where(is_live, beta, 1), 0)
+    if not diagonal:
+        return torch.zeros_like(beta[0]), torch.zeros_like(beta[0])
+    found = n * _quadrature(a, diagonal, sides)
+    error = found.std() / math.sqrt(probes) if probes > 1 else torch.full_like(found[0], math.inf)
+    if steps < n and steps > _LAST:
+        earlier = n * _quadrature(a, diagonal[:-_LAST], sides[:-_LAST]).mean()
+        error = torch.hypot(error, found.mean() - earlier)
+    return found.mean(), error
+
+
+def _quadrature(a: ShardedOperator, diagonal: list[Tensor], sides: list[Tensor]) -> Tensor:
+    """e1^T log(T) e1 of each probe."""
     small = torch.diag_embed(torch.stack(diagonal, -1))
-    if steps > 1:
+    if len(diagonal) > 1:
         off = torch.stack(sides[:-1], -1)
         small = small + torch.diag_embed(off, 1) + torch.diag_embed(off, -1)
     values, vectors = a.agreed(*torch.linalg.eigh(small))
@@ -154,7 +166,7 @@ def _logdet(a: ShardedOperator, probes: int, steps: int, seed: int) -> Tensor:
             f"{values[is_used].min().item():.3g}."
         )
     logs = torch.where(is_used, values.clamp(min=1e-300).log(), torch.zeros_like(values))
-    return a.shape[0] * (weights * logs).sum(-1).mean()
+    return (weights * logs).sum(-1)
 
 
 SERVED: dict[str, Callable[..., Any]] = {
