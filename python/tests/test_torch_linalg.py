@@ -324,6 +324,23 @@ def test_refused(case):
         call(a, b)
 
 
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_likelihoods_are_of_float64(kind):
+    """With gradients and without, in reverse and in forward mode; gradients are of a's dtype."""
+    a, b = positive(3, 3).to(kind), normal(3, 2, kind=kind)
+    plain = linalg.inv_quad_logdet(a, b)
+    followed = linalg.inv_quad_logdet(a.requires_grad_(), b)
+    for found in (*plain, *followed):
+        assert found.dtype == torch.float64
+    torch.testing.assert_close(followed, plain, rtol=32 * torch.finfo(kind).eps, atol=1e-6)
+    (followed[0].sum() + followed[1]).backward()
+    assert a.grad.dtype == kind
+    tangents = torch.func.jvp(
+        lambda a: linalg.inv_quad_logdet(symmetric(a), b), (a.detach(),), (torch.eye(3).to(kind),)
+    )[1]
+    assert [t.dtype for t in tangents] == [torch.float64] * 2
+
+
 # ---- torch.func, torch.compile. -----------------------------------------------------------------
 
 

@@ -37,6 +37,8 @@ from mercer import _linalg_tangents as moves
 from mercer import _mercer
 from mercer._torch import autograd, batching, operators, products, rules, tangents
 
+_SUMS = torch.float64  # of the results of inv_quad_logdet
+
 # ---- What the rules are written in. -------------------------------------------------------------
 
 
@@ -145,16 +147,11 @@ def _solve_pivoted(
 
 def _inv_quad(a: Tensor, factor: Tensor, b: Tensor, lower: bool) -> Tensor:
     half = _triangular(factor if lower else factor.mT, b)
-    return half.double().square().sum(-2).to(_sums(a))
+    return half.to(_SUMS).square().sum(-2)
 
 
 def _logdet(a: Tensor, factor: Tensor, lower: bool) -> Tensor:
-    return (2 * factor.diagonal(0, -2, -1).double().log().sum(-1)).to(_sums(a))
-
-
-def _sums(a: Tensor) -> torch.dtype:
-    """Of the results of inv_quad_logdet."""
-    return a.dtype
+    return 2 * factor.diagonal(0, -2, -1).to(_SUMS).log().sum(-1)
 
 
 # ---- Shapes. ------------------------------------------------------------------------------------
@@ -351,12 +348,12 @@ def _inv_quad_tangent(inputs: tuple, outputs: tuple, given: tuple) -> Tensor:
     x = solve_factored(a, factor, b, lower)
     parts = [] if db is None else [2 * (x * db).sum(-2)]
     parts += [] if da is None else [-(x * matmul(moves.symmetric(da), x)).sum(-2)]
-    return sum(parts[1:], parts[0]).to(_sums(a))
+    return sum(parts[1:], parts[0]).to(_SUMS)
 
 
 def _logdet_tangent(inputs: tuple, outputs: tuple, given: tuple) -> Tensor:
     a, factor, lower = inputs
-    return (_inverse(a, factor, lower) * given[0]).sum((-2, -1)).to(_sums(a))
+    return (_inverse(a, factor, lower) * given[0]).sum((-2, -1)).to(_SUMS)
 
 
 # ---- The table. ---------------------------------------------------------------------------------
@@ -412,12 +409,12 @@ TABLE: dict[str, Row] = {
     ),
     "inv_quad": Row(
         "(Tensor a, Tensor factor, Tensor b, bool lower) -> Tensor", _inv_quad,
-        lambda a, factor, b, lower: _of_columns(factor, b, _sums(a)),
+        lambda a, factor, b, lower: _of_columns(factor, b, _SUMS),
         _inv_quad_gradients, _inv_quad_tangent, 0, (2, 2, 2),
     ),
     "logdet": Row(
         "(Tensor a, Tensor factor, bool lower) -> Tensor", _logdet,
-        lambda a, factor, lower: a.new_empty(a.shape[:-2], dtype=_sums(a)),
+        lambda a, factor, lower: a.new_empty(a.shape[:-2], dtype=_SUMS),
         _logdet_gradients, _logdet_tangent, 0, (2, 2),
     ),
 }  # fmt: skip
