@@ -158,6 +158,22 @@ def test_float32_and_libraries():
             np.testing.assert_allclose(tensor.cpu(), array, rtol=1e-4)
 
 
+def test_tensors_with_gradients():
+    """By b through cg; by what the operator is made of there is none, and that is said."""
+    torch = pytest.importorskip("torch")
+    op, dense = operator(60, library=torch)
+    b = torch.ones(60, dtype=torch.float64, requires_grad=True)
+    linalg.inv_quad_logdet(op, b).inv_quad.backward()
+    expected = 2 * np.linalg.solve(dense, np.ones(60))
+    np.testing.assert_allclose(b.grad, expected, rtol=1e-6)
+    x = torch.from_numpy(points(60)).requires_grad_()
+    followed = linalg.KernelOperator("gauss", x, ridge=0.1, bandwidth=1.0)
+    with pytest.raises(NotImplementedError, match="inv_quad_logdet: "):
+        linalg.inv_quad_logdet(followed, b)
+    with torch.no_grad():
+        assert math.isfinite(linalg.inv_quad_logdet(followed, b.detach()).logdet)
+
+
 def test_steps_that_run_out_are_in_the_error():
     op, dense = operator(300, ridge=1e-3)
     exact = np.linalg.slogdet(dense)[1]

@@ -119,6 +119,11 @@ class _Probes:
 
     def step(self) -> None:
         product = self.vectors.of(multiply(self.a, self.vectors.narrow(self.q)))
+        if getattr(product, "requires_grad", False):
+            raise NotImplementedError(
+                f"{_VERB}: the estimate of log det a has no derivative by what the operator is "
+                "made of. Received tensors that require gradients; make it of x.detach()"
+            )
         product = product - self.sides[-1] * self.before
         alpha = (self.q * product).sum(0)
         self.residual, self.before = product - alpha * self.v, self.v
