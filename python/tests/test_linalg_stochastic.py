@@ -158,20 +158,53 @@ def test_float32_and_libraries():
             np.testing.assert_allclose(tensor.cpu(), array, rtol=1e-4)
 
 
-def test_tensors_with_gradients():
-    """By b through cg; by what the operator is made of there is none, and that is said."""
+def test_gradients():
+    """By all that the operator is made of: those of the estimate's mean, from exact traces."""
     torch = pytest.importorskip("torch")
-    op, dense = operator(60, library=torch)
-    b = torch.ones(60, dtype=torch.float64, requires_grad=True)
-    linalg.inv_quad_logdet(op, b).inv_quad.backward()
-    expected = 2 * np.linalg.solve(dense, np.ones(60))
-    np.testing.assert_allclose(b.grad, expected, rtol=1e-6)
-    x = torch.from_numpy(points(60)).requires_grad_()
-    followed = linalg.KernelOperator("gauss", x, ridge=0.1, bandwidth=1.0)
-    with pytest.raises(NotImplementedError, match="inv_quad_logdet: "):
-        linalg.inv_quad_logdet(followed, b)
+    n, rng = 80, np.random.default_rng(5)
+    numbers = {"x": points(n), "b": rng.normal(size=n), "width": np.float64(1.5)}
+    x, b, width = (torch.tensor(value, requires_grad=True) for value in numbers.values())
+    f = "exp(-sum(square(x-z))/width)"
+
+    def estimate(x, b, width, probes=4 * n):
+        op = linalg.KernelOperator(f, x, ridge=0.1, width=width)
+        quad, logdet, _ = linalg.inv_quad_logdet(op, b, n_probes=probes, tol=1e-12)
+        return quad + logdet
+
+    def exact(x, b, width):
+        dense = mc.pairwise(f, x, width=width) + 0.1 * torch.eye(n, dtype=torch.float64)
+        return sum(part.sum() for part in linalg.inv_quad_logdet(dense, b))
+
+    found = torch.autograd.grad(estimate(x, b, width), (x, b, width), create_graph=True)
+    wanted = torch.autograd.grad(exact(x, b, width), (x, b, width), create_graph=True)
+    # One probe's trace of M is off by sqrt(2) |M|; |a^-1 da| is at most a few times the sum here.
+    for own, other in zip(found, wanted, strict=True):
+        assert own.dtype == torch.float64
+        assert (own - other).norm() <= 6 * math.sqrt(2 / (4 * n)) * other.norm()
+    torch.testing.assert_close(found[1], wanted[1], rtol=1e-8, atol=1e-8)
+    second = [torch.autograd.grad(g[2], width)[0] for g in (found, wanted)]
+    assert abs(second[0] - second[1]) <= 6 * math.sqrt(2 / (4 * n)) * abs(second[1])
+
+
+def test_gradients_of_probes_are_those_of_the_quadratic_forms():
+    """Of signs z, d log det a is the mean of (a^-1 z)' da z, to the tolerance of cg."""
+    torch = pytest.importorskip("torch")
+    n = 50
+    x = torch.from_numpy(points(n)).requires_grad_()
+    width = torch.tensor(1.5, dtype=torch.float64, requires_grad=True)
+    f = "exp(-sum(square(x-z))/width)"
+    op = linalg.KernelOperator(f, x, ridge=0.1, width=width)
+    b = torch.ones(n, dtype=torch.float64)
+    logdet = linalg.inv_quad_logdet(op, b, n_probes=5, tol=1e-13).logdet
+    found = torch.autograd.grad(logdet, (x, width))
+    signs = np.random.default_rng(0).integers(0, 2, (5, n), dtype=np.int8)
+    z = torch.from_numpy(2.0 * signs.T - 1)
+    dense = mc.pairwise(f, x, width=width) + 0.1 * torch.eye(n, dtype=torch.float64)
+    solved = torch.linalg.solve(dense.detach(), z)
+    wanted = torch.autograd.grad((solved * (dense @ z)).sum() / 5, (x, width))
+    torch.testing.assert_close(found, wanted, rtol=1e-7, atol=1e-9)
     with torch.no_grad():
-        assert math.isfinite(linalg.inv_quad_logdet(followed, b.detach()).logdet)
+        assert not linalg.inv_quad_logdet(op, b).logdet.requires_grad
 
 
 def test_steps_that_run_out_are_in_the_error():

@@ -38,14 +38,27 @@ def inv_quad_logdet(
 ) -> InvQuadLogdet:  # fmt: skip
     check_probes(n_probes)
     x = linalg.cg(a, b, preconditioner=preconditioner, tol=tol, max_iter=max_iter)
-    library = namespace_of(x)
-    double = _Vectors(library, x)
+    double = _Vectors(namespace_of(x), x)
     quad = (double.of(b) * double.of(x)).sum(0)
-    probes = _Probes(a, preconditioner, double, n_probes, seed)
-    logdet, error = probes.logdet(min(a.shape[0], max_iter or _MOST_STEPS))
-    if library is np:
-        return InvQuadLogdet(quad, np.float64(logdet), np.float64(error))
-    return InvQuadLogdet(quad, double.put(np.float64(logdet)), double.put(np.float64(error)))
+    options = {"preconditioner": preconditioner, "tol": tol, "max_iter": max_iter}
+    logdet, error = _logdet(a, double, n_probes, seed, options)
+    return InvQuadLogdet(quad, logdet, error)
+
+
+def _logdet(a: Any, vectors: _Vectors, count: int, seed: int, options: dict) -> tuple[Any, Any]:
+    most = min(a.shape[0], options["max_iter"] or _MOST_STEPS)
+    if vectors.library.__name__ != "torch" or not isinstance(a, _mercer.KernelOperator):
+        probes = _Probes(a, options["preconditioner"], vectors, count, seed)
+        return tuple(vectors.scalar(part) for part in probes.logdet(most))
+    from mercer._torch import linalg_cg, linalg_logdet
+
+    is_followed = linalg_logdet.is_followed(a)
+    held = linalg_cg.detached(a) if is_followed else a
+    probes = _Probes(held, options["preconditioner"], vectors, count, seed)
+    logdet, error = (vectors.scalar(part) for part in probes.logdet(most))
+    if is_followed:
+        logdet = linalg_logdet.followed(logdet, a, probes.start, probes.solved, options)
+    return logdet, error
 
 
 def check_probes(n_probes: Any) -> None:
@@ -64,6 +77,9 @@ class _Vectors:
 
     def put(self, host: Any) -> Any:
         return self.library.asarray(host, **self.place)
+
+    def scalar(self, value: float) -> Any:
+        return np.float64(value) if self.library is np else self.put(np.float64(value))
 
     def of(self, values: Any) -> Any:
         return self._cast(values, self.library.float64)
@@ -93,6 +109,7 @@ class _Probes:
         start = vectors.of(vectors.put(np.ascontiguousarray(2 * signs.T - 1)))
         if self.inverse is not None:
             start = vectors.of(self.inverse.sqrt(vectors.narrow(start)))
+        self.start, self.solved = vectors.narrow(start), vectors.narrow(self._solve(start))
         self.residual, self.before = start, start * 0
         self.diagonal: list[Any] = []
         self.sides: list[Any] = []
@@ -119,11 +136,6 @@ class _Probes:
 
     def step(self) -> None:
         product = self.vectors.of(multiply(self.a, self.vectors.narrow(self.q)))
-        if getattr(product, "requires_grad", False):
-            raise NotImplementedError(
-                f"{_VERB}: the estimate of log det a has no derivative by what the operator is "
-                "made of. Received tensors that require gradients; make it of x.detach()"
-            )
         product = product - self.sides[-1] * self.before
         alpha = (self.q * product).sum(0)
         self.residual, self.before = product - alpha * self.v, self.v
