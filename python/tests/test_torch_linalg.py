@@ -67,6 +67,17 @@ CASES = {
                          (positive(N, N), normal(2, N, 3))),
     "cho_solve of cholesky": (lambda a, b: linalg.cho_solve(linalg.cholesky(symmetric(a)), b),
                               (positive(N, N), normal(N))),
+    "cho_inverse": (lambda a: linalg.cho_inverse(a), (positive(2, N, N),)),
+    "cho_inverse, upper": (lambda a: linalg.cho_inverse(linalg.cholesky(symmetric(a)).mT,
+                                                        lower=False), (positive(N, N),)),
+    "cho_inverse_diagonal": (lambda a: linalg.cho_inverse_diagonal(a), (positive(2, N, N),)),
+    "solve_triangular": (lambda a, b: linalg.solve_triangular(a, b),
+                         (positive(2, N, N), normal(N, 3))),
+    "solve_triangular, upper": (lambda a, b: linalg.solve_triangular(a, b, lower=False),
+                                (positive(N, N), normal(N))),
+    "solve_triangular, transposed": (
+        lambda a, b: linalg.solve_triangular(a, b, transposed=True, unit_diagonal=True),
+        (positive(N, N), normal(2, N, 3))),
     "inv_quad_logdet": (lambda a, b: linalg.inv_quad_logdet(symmetric(a), b),
                         (positive(2, N, N), normal(N, 3))),
     "inv_quad_logdet of a vector": (
@@ -322,6 +333,22 @@ def test_refused(case):
     a, b = positive(3, 3).requires_grad_(), normal(3, 3).requires_grad_()
     with pytest.raises(error, match=words):
         call(a, b)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_inverses_have_the_values_of_the_engine(lower):
+    factor, b = linalg.cholesky(symmetric(positive(5, 5)), lower=lower), normal(5, 2)
+    calls = {
+        "inverse": lambda t: linalg.cho_inverse(t, lower=lower),
+        "diagonal": lambda t: linalg.cho_inverse_diagonal(t, lower=lower),
+        "triangle": lambda t: linalg.solve_triangular(t, b, lower=lower),
+        "transposed": lambda t: linalg.solve_triangular(t, b, lower=lower, transposed=True),
+        "unit": lambda t: linalg.solve_triangular(t, b, lower=lower, unit_diagonal=True),
+    }
+    for name, call in calls.items():
+        followed = call(factor.detach().requires_grad_())
+        assert followed.requires_grad, name
+        torch.testing.assert_close(followed.detach(), call(factor.detach()), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])

@@ -183,9 +183,6 @@ def test_transforms_within_make_fx(transform):
 
 
 LINALG = {
-    "cho_inverse": lambda a, b: mc.linalg.cho_inverse(a),
-    "cho_inverse_diagonal": lambda a, b: mc.linalg.cho_inverse_diagonal(a),
-    "solve_triangular": lambda a, b: mc.linalg.solve_triangular(a, b),
     "eigh_top": lambda a, b: mc.linalg.eigh_top(a, 1),
     "cg": lambda a, b: mc.linalg.cg(a, b),
     "cg of a kernel": lambda a, b: mc.linalg.cg(

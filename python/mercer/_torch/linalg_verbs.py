@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mercer import _mercer
+from mercer import _linalg_tangents, _mercer
 from mercer._torch import autograd, batching, linalg, linalg_cg, operators, symbolic
 from mercer.errors import DtypeError
 
@@ -182,6 +182,29 @@ def cho_solve(factor: Any, b: Any, *, lower: bool = True) -> Tensor:
     return _with_columns(b, lambda b: linalg.cho_solve(factor, b, lower))
 
 
+def cho_inverse(factor: Any, *, lower: bool = True) -> Tensor:
+    _check("cho_inverse", "factor", factor)
+    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
+    return _linalg_tangents.symmetric(linalg.cho_solve(factor, eye, lower))
+
+
+def cho_inverse_diagonal(factor: Any, *, lower: bool = True) -> Tensor:
+    _check("cho_inverse_diagonal", "factor", factor)
+    return cho_inverse(factor, lower=lower).diagonal(0, -2, -1)
+
+
+def solve_triangular(
+    a: Any, b: Any, *, lower: bool = True, transposed: bool = False, unit_diagonal: bool = False
+) -> Tensor:
+    _check("solve_triangular", "a", a, b)
+    triangle = a.tril() if lower else a.triu()
+    side, upper = (triangle.mT if transposed else triangle), lower == transposed
+    return _with_columns(
+        b,
+        lambda b: torch.linalg.solve_triangular(side, b, upper=upper, unitriangular=unit_diagonal),
+    )
+
+
 def inv_quad_logdet(
     a: Any, b: Any, *, lower: bool = True, jitter: Any = None, check: bool = True
 ) -> Any:
@@ -232,6 +255,9 @@ VERBS: dict[str, Callable[..., Any]] = {
     "cholesky": cholesky,
     "solve_cholesky": solve_cholesky,
     "cho_solve": cho_solve,
+    "cho_inverse": cho_inverse,
+    "cho_inverse_diagonal": cho_inverse_diagonal,
+    "solve_triangular": solve_triangular,
     "inv_quad_logdet": inv_quad_logdet,
     "lu_factor": lu_factor,
     "lu_solve": lu_solve,

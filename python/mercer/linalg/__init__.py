@@ -6,8 +6,7 @@ batches and broadcast, strides are honoured. PyTorch differentiates the function
 as often as wanted, in both modes, and traces them; a gradient by a symmetric matrix is symmetric,
 whichever triangle is read. It differentiates `cg` by all that its operator is made of, and
 `inv_quad_logdet` of an operator in reverse mode; a preconditioner is that of the same numbers
-without gradients. `eigh_top`, `cho_inverse`, `cho_inverse_diagonal` and `solve_triangular` refuse
-tensors that require gradients (NotImplementedError).
+without gradients. `eigh_top` refuses tensors that require gradients (NotImplementedError).
 
 On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small
 matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and
@@ -27,16 +26,15 @@ from mercer import _linalg_calls as _calls
 from mercer import _mercer
 from mercer._mercer import (
     Preconditioner,
-    cho_inverse,
-    cho_inverse_diagonal,
     restored_preconditioner,
-    solve_triangular,
 )  # fmt: skip
 
 if _typing.TYPE_CHECKING:
     from mercer._mercer import (
         KernelOperator,
         cg,
+        cho_inverse,
+        cho_inverse_diagonal,
         cho_solve,
         cholesky,
         eigh,
@@ -47,6 +45,7 @@ if _typing.TYPE_CHECKING:
         pivoted_cholesky,
         solve_cholesky,
         solve_lu,
+        solve_triangular,
     )  # fmt: skip
     from mercer._types import ArrayT as _ArrayT
     from mercer.linalg._stochastic import InvQuadLogdet as _InvQuadLogdet
@@ -119,10 +118,14 @@ else:
         _calls.followed(_name, _served(_name), is_traced=False)
         for _name in ("cg", "nystrom", "pivoted_cholesky")
     )
-    cho_solve, cholesky, eigh, lu_factor, lu_solve, solve_cholesky, solve_lu = (
+    (
+        cho_inverse, cho_inverse_diagonal, cho_solve, cholesky, eigh, lu_factor, lu_solve,
+        solve_cholesky, solve_lu, solve_triangular,
+    ) = (
         _calls.followed(_name, getattr(_mercer, _name))
         for _name in (
-            "cho_solve", "cholesky", "eigh", "lu_factor", "lu_solve", "solve_cholesky", "solve_lu",
+            "cho_inverse", "cho_inverse_diagonal", "cho_solve", "cholesky", "eigh", "lu_factor",
+            "lu_solve", "solve_cholesky", "solve_lu", "solve_triangular",
         )
     )  # fmt: skip
     _exact = _calls.followed("inv_quad_logdet", _served("inv_quad_logdet"))
