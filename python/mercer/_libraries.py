@@ -37,9 +37,11 @@ def hand_over() -> None:
 
 
 def namespace_of(array: Any) -> Any:
-    """The module whose functions take this array: numpy, torch, cupy, also where it is of a class
-    that is derived from theirs."""
-    torch = sys.modules.get("torch")
+    """The module whose functions take this array: numpy, torch, cupy, jax.numpy; also where it is
+    of a class that is derived from theirs."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and isinstance(array, torch.Tensor):
         return torch
+    if jax is not None and isinstance(array, jax.Array):
+        return jax.numpy
     return sys.modules[type(array).__module__.partition(".")[0]]

@@ -1,17 +1,22 @@
 """The compiled functions of mercer.linalg, with arrays that they do not compute on themselves.
 
 A call is the compiled function's first. What it refuses because PyTorch follows a tensor goes to
-the operators of ``_torch/linalg_verbs.py``. PyTorch is not imported.
+the operators of ``_torch/linalg_verbs.py``, arrays of JAX to ``_jax_linalg.py``. Neither library is
+imported.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from mercer import _mercer
+from mercer.errors import DtypeError, LinAlgError
 
 MODULE = "mercer.linalg"
 
@@ -27,10 +32,12 @@ def followed(name: str, engine: Callable[..., Any], is_traced: bool = True) -> C
         try:
             return engine(*arguments, **options)
         except (NotImplementedError, TypeError) as refusal:
-            if not _is_of_torch((*arguments, *options.values())):
+            values = (*arguments, *options.values())
+            way = _in_jax if _is_of_jax(values) else _in_torch if _is_of_torch(values) else None
+            if way is None:
                 raise
             refused = refusal
-        return _in_torch(name, arguments, options, refused)
+        return way(name, arguments, options, refused)
 
     verb.__module__ = MODULE
     return verb
@@ -46,9 +53,32 @@ def _in_torch(name: str, arguments: tuple, options: dict, refusal: Any = None) -
     return linalg_verbs.call(name, arguments, options, refusal)
 
 
+def _is_of_jax(values: tuple) -> bool:
+    jax = sys.modules.get("jax")
+    return jax is not None and any(isinstance(v, jax.Array) for v in _flat(values))
+
+
+def _in_jax(name: str, arguments: tuple, options: dict, refusal: Any) -> Any:
+    from mercer import _jax_linalg
+
+    if name not in _jax_linalg.VERBS:
+        raise refusal
+    for option in OPTIONS:
+        if options.get(option) is not None and options[option] is not False:
+            raise NotImplementedError(
+                f"{name}: {option} is not offered for arrays of jax. Received one"
+            )
+    given = {key: value for key, value in options.items() if key not in OPTIONS}
+    return _jax_linalg.VERBS[name](*arguments, **given)
+
+
+def _flat(values: tuple) -> list[Any]:
+    return [v for value in values for v in (value if type(value) is tuple else (value,))]
+
+
 def _is_of_torch(values: tuple) -> bool:
     """Whether one of them is a tensor of PyTorch's, what stands for one, or made of some."""
-    found = [v for value in values for v in (value if type(value) is tuple else (value,))]
+    found = _flat(values)
     if "torch" in sys.modules and any(isinstance(v, _mercer.KernelOperator) for v in found):
         return True
     return any(t.__module__.partition(".")[0] == "torch" for v in found for t in type(v).__mro__)
@@ -60,3 +90,70 @@ def with_tensor_of_one(ridge: Any, x: Any) -> Any:
     if torch is None or not isinstance(ridge, torch.Tensor) or ridge.ndim > 0:
         return ridge
     return ridge.to(x.device, x.dtype).expand(len(x))
+
+
+# ---- What PyTorch's and JAX's ways share: checks in the engine's words. --------------------------
+
+OPTIONS = ("out", "workspace", "overwrite_a", "overwrite_b", "overwrite_factor")
+
+
+def check(
+    verb: str, name: str, a: Any, b: Any, library: str, is_own: Callable[[Any], bool],
+    square: bool = True,
+) -> None:  # fmt: skip
+    """Matrices of this name, and b unless it is None; `is_own` tells arrays of the library."""
+    for word, value in ((name, a), ("b", b)):
+        if value is not None and not is_own(value):
+            raise ValueError(
+                f"{verb}: {word} must come from the library of {name}, {library}. "
+                f"Received {type(value)}"
+            )
+    if str(a.dtype).rpartition(".")[2] not in ("float32", "float64"):
+        raise DtypeError(f"{verb}: {name} must be float32 or float64. Received {a.dtype}")
+    if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
+        rows = "n" if square else "m"
+        raise ValueError(
+            f"{verb}: {name} must have the shape [..., {rows}, n]. Received {tuple(a.shape)}"
+        )
+    if b is None:
+        return
+    if b.dtype != a.dtype:
+        raise DtypeError(f"{verb}: b must have the dtype of {name}, {a.dtype}. Received {b.dtype}")
+    if b.ndim == 0 or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
+        raise ValueError(
+            f"{verb}: b must have the shape [..., n, k] or [n], n = {a.shape[-1]} as in {name}. "
+            f"Received {tuple(b.shape)}"
+        )
+
+
+def amounts_of(verb: str, jitter: Any) -> list[float]:
+    """Those that are tried one after the other."""
+    if jitter is None:
+        return []
+    amounts = [jitter, 10 * jitter, 100 * jitter] if isinstance(jitter, (int, float)) else jitter
+    amounts = [float(amount) for amount in amounts]
+    for amount in amounts:
+        if not (amount > 0 and math.isfinite(amount)):
+            raise ValueError(f"{verb}: jitter must be positive and finite. Received {amount:g}")
+    return amounts
+
+
+def subset_of(subset: Any, n: int) -> tuple[int, int]:
+    """The first and the last one of n eigenvalues."""
+    if subset is None:
+        return 0, n - 1
+    first, last = subset
+    if not 0 <= first <= last < n:
+        raise ValueError(
+            f"eigh: subset_by_index must be (first, last), 0 <= first <= last < {n}. "
+            f"Received ({first}, {last})"
+        )
+    return first, last
+
+
+def raise_as(name: str, a: Any, **options: Any) -> None:
+    """What the engine raises for matrices that failed."""
+    if "b" in options:
+        options["b"] = np.asarray(options["b"])
+    getattr(_mercer, name)(np.asarray(a), **options)
+    raise LinAlgError(f"{name}: a matrix failed in what JAX compiled, and not in a call of its own")

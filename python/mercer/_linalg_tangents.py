@@ -1,7 +1,7 @@
 """Forward derivatives of mercer.linalg, for PyTorch and JAX: how results move when operands move.
 
 Written in `lib`, the functions that both have: matmul, triangular, tril, triu, eye, diagonal, cut,
-join, take, argsort and where. Every rule is made of functions that have rules themselves, so
+join, take, argsort and quotient. Every rule is made of functions that have rules themselves, so
 derivatives of any order follow. A function that reads one triangle of a
 symmetric matrix moves with the symmetric part of its tangent, as in torch.linalg.
 """
@@ -78,9 +78,6 @@ def eigh(lib: Any, w: Any, v: Any, da: Any) -> tuple[Any, Any]:
 
 
 def by_gaps(lib: Any, matrix: Any, w: Any) -> Any:
-    """matrix[i, j] / (w[j] - w[i]), without its diagonal. What is 0 stays so between equal
-    eigenvalues, where vectors have no derivative: values alone have one everywhere."""
-    gaps = w[..., None, :] - w[..., :, None]
-    off = matrix * (1 - lib.eye(matrix))
-    none = (gaps == 0) & (off == 0)
-    return lib.where(none, 0 * off, off / lib.where(none, 1 + 0 * gaps, gaps))
+    """matrix[i, j] / (w[j] - w[i]), without its diagonal."""
+    eye = lib.eye(matrix)
+    return lib.quotient(matrix * (1 - eye), w[..., None, :] - w[..., :, None] + eye)

@@ -6,7 +6,8 @@ of points is such a product, and a Gaussian process on a grid needs nothing else
 inference for structured Gaussian process models", PhD thesis, Cambridge (2011).
 
 Arrays come from NumPy, PyTorch and other libraries that speak DLPack; any strides, and batches that
-broadcast. The two products take arrays of JAX as well. PyTorch differentiates all of them.
+broadcast. PyTorch and JAX differentiate all of them; under ``jax.jit``, where nothing can be
+raised, what cannot be solved is infinite or NaN.
 """
 
 from __future__ import annotations
@@ -115,12 +116,11 @@ def solve(
     noise of a Gaussian process. Then ``positive`` is not read, and ``jitter`` must be None.
 
     shift may be an array of one number, such as a tensor, which is not read back and, in PyTorch,
-    differentiated by; then the eigenvectors are taken whatever its value is. PyTorch differentiates
-    by factors and b as well, as often as wanted, of equal eigenvalues too.
+    differentiated by; then the eigenvectors are taken whatever its value is. PyTorch and JAX
+    differentiate by factors and b as well, as often as wanted, of equal eigenvalues too.
 
     Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse, and
-    where an eigenvalue and the shift add to zero, to the rounding of the eigenvalues;
-    NotImplementedError for arrays of JAX.
+    where an eigenvalue and the shift add to zero, to the rounding of the eigenvalues.
     """
     sizes = _sizes("kron.solve", factors)
     shifted = _is_shift("kron.solve", shift)
@@ -150,6 +150,10 @@ def _solve_shifted(
         from mercer._torch import kron_shift
 
         return kron_shift.solve(factors, x, shift)
+    if _is_jax(x):
+        from mercer import _jax_linalg
+
+        return _jax_linalg.kron_solve(factors, x, shift)
     values, vectors = eigh(factors)
     sums = values + shift
     require_regular(values, sums)
@@ -185,16 +189,20 @@ def eigh(factors: _Sequence[ArrayT]) -> tuple[ArrayT, list[ArrayT]]:
     >>> w, v = kron.eigh(factors)
     >>> kron.kron_matmul(v, w[:, None] * kron.kron_matmul(v, x, transpose_factors=True))
 
-    Derivatives in PyTorch: those of mercer.linalg.eigh. Raises ValueError for factors that are not
-    square, NotImplementedError for arrays of JAX.
+    Derivatives: those of mercer.linalg.eigh. Raises ValueError for factors that are not square.
     """
     _sizes("kron.eigh", factors)
     parts = [_linalg.eigh(factor) for factor in factors]
-    w = parts[0][0]
-    for values, _ in parts[1:]:
+    return products_of([values for values, _ in parts]), [vectors for _, vectors in parts]
+
+
+def products_of(parts: _Sequence[_typing.Any]) -> _typing.Any:
+    """[..., n]: the eigenvalues of a product from those of its factors."""
+    w = parts[0]
+    for values in parts[1:]:
         joined = w[..., :, None] * values[..., None, :]
         w = joined.reshape(*joined.shape[:-2], joined.shape[-2] * joined.shape[-1])
-    return w, [vectors for _, vectors in parts]
+    return w
 
 
 def logdet(factors: _Sequence[ArrayT], *, shift: float | _Array = 0.0) -> ArrayT:
@@ -204,12 +212,11 @@ def logdet(factors: _Sequence[ArrayT], *, shift: float | _Array = 0.0) -> ArrayT
     it is the sum over i of n / n_i log det F_i, n = n_1 ... n_N, from Cholesky's factors. With one
     it is the sum of log(w + shift) over the eigenvalues.
 
-    shift may be an array of one number, as in solve. PyTorch differentiates by it and by the
+    shift may be an array of one number, as in solve. PyTorch and JAX differentiate by it and by the
     factors; second derivatives with a shift ask for distinct eigenvalues within each factor.
 
     Raises ValueError for factors that are not square, LinAlgError for one that is not positive
-    definite, and where an eigenvalue and the shift do not add to more than zero;
-    NotImplementedError for arrays of JAX.
+    definite, and where an eigenvalue and the shift do not add to more than zero.
     """
     sizes = _sizes("kron.logdet", factors)
     library = _namespace_of(factors[0])
@@ -312,7 +319,19 @@ def _is_followed(arrays: _Sequence[_typing.Any]) -> bool:
     return _watchers.follow(arrays)
 
 
+def _is_jax(array: _typing.Any) -> bool:
+    jax = _sys.modules.get("jax")
+    return jax is not None and isinstance(array, jax.Array)
+
+
+def _is_traced(array: _typing.Any) -> bool:
+    """By JAX, which has no values to look at: what fails there is infinite or NaN."""
+    return _is_jax(array) and isinstance(array, _sys.modules["jax"].core.Tracer)
+
+
 def require_positive(sums: _typing.Any) -> None:
+    if _is_traced(sums):
+        return
     if not bool((sums > 0).all()):
         raise LinAlgError(
             "kron.logdet: every eigenvalue and the shift must add to more than 0. "
@@ -322,7 +341,7 @@ def require_positive(sums: _typing.Any) -> None:
 
 def require_regular(values: _typing.Any, sums: _typing.Any) -> None:
     """Eigenvalues are known to the rounding of the largest one."""
-    if sums.shape[-1] == 0:
+    if sums.shape[-1] == 0 or _is_traced(sums):
         return
     rounding = _namespace_of(values).finfo(values.dtype).eps
     largest, least = abs(values).max(-1), abs(sums).min(-1)

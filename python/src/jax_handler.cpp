@@ -3,19 +3,23 @@
 // Attributes say what is computed: `operation`, `formula` (its text), `operands` (the name of each argument, parameters
 // as "p:name"), `n:name` for parameters that are numbers, and what the operation takes besides. The results are its
 // outputs; indices come as pairs of 32 bits where JAX has no int64. Kronecker products ("kron.matmul") have no formula,
-// factors "f:0" and so on, and int32 that are numbers. Runs without the GIL, on any thread of XLA's.
+// factors "f:0" and so on, and int32 that are numbers; functions of linear algebra ("linalg.cholesky") have no formula
+// either, and info as their last result. Runs without the GIL, on any thread of XLA's.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/cuda_driver.h"
 #include "mercer/error.h"
 #include "mercer/kron.h"
+#include "mercer/linalg.h"
 #include "mercer/pairwise.h"
 #include "ops/context.h"
 #include "settings.h"
@@ -67,9 +71,10 @@ class FfiCall {
     if (kind == DeviceKind::cuda) move_to_cuda();
   }
   ~FfiCall() {
-    if (scratch_ == nullptr) return;
-    xla::MemoryFree args{sizeof args, nullptr, frame_.context, scratch_bytes_, scratch_};
-    discard(frame_.api->free(&args));
+    for (const auto& [data, bytes] : scratch_) {
+      xla::MemoryFree args{sizeof args, nullptr, frame_.context, bytes, data};
+      discard(frame_.api->free(&args));
+    }
   }
   FfiCall(const FfiCall&) = delete;
   FfiCall& operator=(const FfiCall&) = delete;
@@ -110,6 +115,7 @@ class FfiCall {
   void read_attributes(const xla::Attributes& list);
   void read_operands(const xla::Arguments& list);
   void run_kron() const;
+  void run_linalg() const;
   void move_to_cuda();
   void* allocate(std::int64_t bytes);
   void discard(xla::Error* error) const {
@@ -130,8 +136,7 @@ class FfiCall {
   std::vector<Tensor> factors_;
   std::vector<Tensor> outputs_;
   mercer::Arguments arguments_;
-  void* scratch_ = nullptr;
-  std::size_t scratch_bytes_ = 0;
+  std::vector<std::pair<void*, std::size_t>> scratch_;
 };
 
 void FfiCall::read_attributes(const xla::Attributes& list) {
@@ -156,7 +161,7 @@ void FfiCall::read_operands(const xla::Arguments& list) {
   std::istringstream names(text("operands"));
   std::string name;
   for (std::int64_t i = 0; i < list.size && names >> name; ++i) {
-    const Tensor tensor = buffer(list, i);
+    const Tensor tensor = buffer(list, i, name == "pivots");
     if (name.starts_with("p:"))
       arguments_.params[name.substr(2)] = tensor;
     else if (name.starts_with("f:"))
@@ -202,8 +207,8 @@ void* FfiCall::allocate(std::int64_t bytes) {
     throw mercer::Error(ErrorKind::device, fmt::format("{}: XLA must have {} bytes of scratch memory. Received none.",
                                                        arguments_.verb, bytes));
   }
-  scratch_bytes_ = args.size;
-  return scratch_ = args.data;
+  scratch_.emplace_back(args.data, args.size);
+  return args.data;
 }
 
 /// Prepared once for each text.
@@ -223,10 +228,28 @@ void FfiCall::run_kron() const {
   else kron::kron_matmul(factors_, array("x"), output(0), options);
 }
 
+/// Where matrices fail their results are NaN, and info says so.
+void FfiCall::run_linalg() const {
+  linalg::Options options;
+  options.verb = arguments_.verb;
+  options.queue = arguments_.queue;
+  options.lower = number("lower") != 0;
+  const std::string& operation = text("operation");
+  if (operation == "linalg.cho_solve") return linalg::cho_solve(array("factor"), array("b"), output(0), options);
+  if (operation == "linalg.lu_solve")
+    return linalg::lu_solve(array("lu"), array("pivots"), array("b"), output(0), number("transposed") != 0, options);
+  options.info = &outputs_.back();
+  if (operation == "linalg.cholesky") linalg::cholesky(array("a"), output(0), options);
+  else if (operation == "linalg.lu_factor") linalg::lu_factor(array("a"), output(0), output(1), options);
+  else if (operation == "linalg.eigh") linalg::eigh(array("a"), output(0), &output(1), std::nullopt, options);
+  else refuse(fmt::format("jax: the operation must be a function of mercer.linalg. Received \"{}\".", operation));
+}
+
 void FfiCall::run() const {
   const Settings settings = settings_from_text(text("options"));  // of the thread that called JAX
   const WithSettings with(&settings);
   if (is_kron()) return run_kron();
+  if (text("operation").starts_with("linalg.")) return run_linalg();
   const std::string& operation = text("operation");
   const std::string& formula = text("formula");
   const Tensor& x = array("x");

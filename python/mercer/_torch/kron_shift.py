@@ -24,20 +24,12 @@ from mercer import kron as verbs
 from mercer._torch import autograd, batching, kron, operators, rules, tangents
 
 
-def _values(parts: Sequence[Tensor]) -> Tensor:
-    """[..., n]: the products of the eigenvalues of the factors."""
-    w = parts[0]
-    for values in parts[1:]:
-        w = (w.unsqueeze(-1) * values.unsqueeze(-2)).flatten(-2)
-    return w
-
-
 def _compute(
     factors: Sequence[Tensor], b: Tensor, shift: Tensor, values: Sequence[Tensor],
     vectors: Sequence[Tensor],
 ) -> Tensor:  # fmt: skip
     b, vectors = b.resolve_neg(), [v.resolve_neg() for v in vectors]
-    w = _values(values)
+    w = verbs.products_of(values)
     sums = w + shift.unsqueeze(-1)
     verbs.require_regular(w, sums)
     turned = _mercer.unfollowed("kron_matmul", vectors, b, transpose_factors=True)

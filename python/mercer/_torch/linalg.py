@@ -60,6 +60,13 @@ def _take(rows: Tensor, order: Tensor) -> Tensor:
     return rows.expand(*batch, *rows.shape[-2:]).gather(-2, index)
 
 
+def _quotient(a: Tensor, b: Tensor) -> Tensor:
+    """a / b, but 0 for 0 / 0: where vectors are not asked for their cotangents are 0, also those of
+    equal eigenvalues, between which they have no derivative."""
+    none = (a == 0) & (b == 0)
+    return torch.where(none, 0 * a, a / torch.where(none, 1, b))
+
+
 LIB = types.SimpleNamespace(
     matmul=products.matmul,
     triangular=_triangular,
@@ -69,7 +76,7 @@ LIB = types.SimpleNamespace(
     diagonal=lambda matrix: matrix.diagonal(0, -2, -1),
     take=_take,
     argsort=lambda order: order.argsort(-1),
-    where=torch.where,
+    quotient=_quotient,
     cut=lambda matrix, start, stop, axis: matrix.narrow(axis, start, stop - start),
     join=lambda a, b, axis: torch.cat([a, b], axis),
 )

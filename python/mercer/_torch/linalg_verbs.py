@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mercer import _linalg_tangents, _mercer
+from mercer import _linalg_calls, _linalg_tangents, _mercer
 from mercer._torch import autograd, batching, linalg, linalg_cg, operators, symbolic
-from mercer.errors import DtypeError
-
-_OPTIONS = ("out", "workspace", "overwrite_a", "overwrite_b", "overwrite_factor")
 
 
 def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = None) -> Any:
@@ -30,7 +26,7 @@ def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = No
             raise refusal
         return _on_memory(name, arguments, options, refusal)
     autograd.require_traceable(name)
-    for option in _OPTIONS:
+    for option in _linalg_calls.OPTIONS:
         if options.get(option) is not None and options[option] is not False:
             raise NotImplementedError(
                 f"{name}: {option} is not offered where PyTorch records the call, for gradients, "
@@ -38,7 +34,7 @@ def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = No
             )
     if proxy is not None:
         return symbolic.node(proxy, "mercer.linalg", name, arguments, options)
-    given = {key: value for key, value in options.items() if key not in _OPTIONS}
+    given = {key: value for key, value in options.items() if key not in _linalg_calls.OPTIONS}
     return VERBS[name](*arguments, **given)
 
 
@@ -68,32 +64,9 @@ def _is_sparse(value: Any) -> bool:
     return isinstance(value, Tensor) and value.layout != torch.strided
 
 
-# ---- Checks, in the engine's words: what stands for tensors does not reach the engine. ----------
-
-
 def _check(verb: str, name: str, a: Any, b: Any = None, *, square: bool = True) -> None:
-    for word, value in ((name, a), ("b", b)):
-        if value is not None and not isinstance(value, Tensor):
-            raise ValueError(
-                f"{verb}: {word} must come from the library of {name}, torch. "
-                f"Received {type(value)}"
-            )
-    if a.dtype not in (torch.float32, torch.float64):
-        raise DtypeError(f"{verb}: {name} must be float32 or float64. Received {a.dtype}")
-    if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
-        rows = "n" if square else "m"
-        raise ValueError(
-            f"{verb}: {name} must have the shape [..., {rows}, n]. Received {tuple(a.shape)}"
-        )
-    if b is None:
-        return
-    if b.dtype != a.dtype:
-        raise DtypeError(f"{verb}: b must have the dtype of {name}, {a.dtype}. Received {b.dtype}")
-    if b.ndim == 0 or b.shape[-1 if b.ndim == 1 else -2] != a.shape[-1]:
-        raise ValueError(
-            f"{verb}: b must have the shape [..., n, k] or [n], n = {a.shape[-1]} as in {name}. "
-            f"Received {tuple(b.shape)}"
-        )
+    """What stands for tensors does not reach the engine's own checks."""
+    _linalg_calls.check(verb, name, a, b, "torch", lambda t: isinstance(t, Tensor), square)
 
 
 def _with_columns(b: Tensor, solve: Callable[[Tensor], Tensor], axis: int = -1) -> Tensor:
@@ -138,13 +111,9 @@ linalg.register_constant("jitter", _jitter, _mapped)
 
 def _with_jitter(verb: str, a: Tensor, lower: bool, jitter: Any) -> Tensor:
     """a with the jitter that it needs, which is a multiple of the mean of its diagonal."""
-    if jitter is None or a.shape[-1] == 0:
+    amounts = _linalg_calls.amounts_of(verb, jitter)
+    if not amounts or a.shape[-1] == 0:
         return a
-    amounts = [jitter, 10 * jitter, 100 * jitter] if isinstance(jitter, (int, float)) else jitter
-    amounts = [float(amount) for amount in amounts]
-    for amount in amounts:
-        if not (amount > 0 and math.isfinite(amount)):
-            raise ValueError(f"{verb}: jitter must be positive and finite. Received {amount:g}")
     added = autograd.call("jitter", a.detach(), lower, amounts)
     added = added * a.diagonal(0, -2, -1).mean(-1)
     eye = torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
@@ -239,13 +208,7 @@ def eigh(
 ) -> Any:  # fmt: skip
     """All pairs are computed, since the derivative of each vector reads them."""
     _check("eigh", "a", a)
-    n = a.shape[-1]
-    first, last = (0, n - 1) if subset_by_index is None else subset_by_index
-    if subset_by_index is not None and not 0 <= first <= last < n:
-        raise ValueError(
-            f"eigh: subset_by_index must be (first, last), 0 <= first <= last < {n}. "
-            f"Received ({first}, {last})"
-        )
+    first, last = _linalg_calls.subset_of(subset_by_index, a.shape[-1])
     w, v, info = linalg.eigh(a, lower, check, "eigh")
     w, v = w[..., first : last + 1], v[..., first : last + 1]
     return _with_info(w if eigvals_only else (w, v), info, check)

@@ -1,12 +1,16 @@
 """Linear algebra of kernel machines: Cholesky, LU, eigenvalues, and what is solved with them.
 
 Matrices are ``[..., n, n]``, those of ``lu_factor`` ``[..., m, n]``, of float32 or float64, in
-arrays of NumPy, PyTorch, CuPy and other libraries that speak DLPack, but for JAX. Leading axes are
-batches and broadcast, strides are honoured. PyTorch differentiates the functions of stored matrices
-as often as wanted, in both modes, and traces them; a gradient by a symmetric matrix is symmetric,
-whichever triangle is read. It differentiates `cg` by all that its operator is made of, and
-`inv_quad_logdet` of an operator in reverse mode; a preconditioner is that of the same numbers
-without gradients. `eigh_top` refuses tensors that require gradients (NotImplementedError).
+arrays of NumPy, PyTorch, CuPy and other libraries that speak DLPack. Leading axes are batches and
+broadcast, strides are honoured.
+
+PyTorch differentiates the functions of stored matrices as often as wanted, in both modes, and
+traces them; a gradient by a symmetric matrix is symmetric, whichever triangle is read. It
+differentiates ``cg`` by all that its operator is made of, and ``inv_quad_logdet`` of an operator in
+reverse mode; a preconditioner is that of the same numbers without gradients. ``eigh_top`` refuses
+tensors that require gradients (NotImplementedError). JAX has the functions of stored matrices with
+their derivatives, under its transforms too: there, where nothing can be raised, matrices that fail
+give NaN.
 
 On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small
 matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and

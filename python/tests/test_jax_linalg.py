@@ -1,0 +1,190 @@
+"""mercer.linalg on arrays of JAX: values, errors, transforms and derivatives to the second order.
+
+Values are compared with the same functions of NumPy's arrays, which test_linalg.py proves, and
+derivatives with finite differences in float64, to the tolerance of check_grads for its steps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+
+import jax.numpy as jnp  # noqa: E402
+import mercer as mc  # noqa: E402
+from jax.test_util import check_grads  # noqa: E402
+
+linalg = mc.linalg
+N = 3
+
+
+@pytest.fixture(autouse=True)
+def float64():
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+def normal(*shape, seed=1):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def positive(*shape, seed=0):
+    a = normal(*shape, seed=seed)
+    return a @ np.swapaxes(a, -1, -2) / shape[-1] + np.eye(shape[-1])
+
+
+def up_to_signs(pair):
+    return pair[0], pair[1] ** 2
+
+
+CASES = {
+    "cholesky": (lambda a: linalg.cholesky(symmetric(a)), (positive(2, N, N),)),
+    "cholesky with jitter": (lambda a: linalg.cholesky(symmetric(a), lower=False, jitter=0.2),
+                             (positive(N, N) - 1.1 * np.eye(N),)),
+    "solve_cholesky": (lambda a, b: linalg.solve_cholesky(symmetric(a), b),
+                       (positive(2, N, N), normal(N, 2))),
+    "solve_cholesky of a vector": (lambda a, b: linalg.solve_cholesky(symmetric(a), b, lower=False),
+                                   (positive(N, N), normal(N))),
+    "cho_solve": (lambda a, b: linalg.cho_solve(a, b), (positive(N, N), normal(2, N, 2))),
+    "cho_solve, upper": (lambda a, b: linalg.cho_solve(a, b, lower=False),
+                         (positive(N, N), normal(N))),
+    "inv_quad_logdet": (lambda a, b: linalg.inv_quad_logdet(symmetric(a), b),
+                        (positive(2, N, N), normal(N, 2))),
+    "lu_factor": (lambda a: linalg.lu_factor(a)[0], (normal(N, N),)),
+    "lu_factor of tall ones": (lambda a: linalg.lu_factor(a)[0], (normal(4, 2),)),
+    "lu_factor of wide ones": (lambda a: linalg.lu_factor(a)[0], (normal(2, 4),)),
+    "lu_solve": (lambda a, b: linalg.lu_solve(linalg.lu_factor(a), b, transposed=True),
+                 (normal(N, N), normal(N, 2))),
+    "solve_lu": (lambda a, b: linalg.solve_lu(a, b), (normal(2, N, N), normal(N, 2))),
+    "eigh": (lambda a: up_to_signs(linalg.eigh(symmetric(a), subset_by_index=(1, 2))),
+             (positive(N, N),)),
+    "eigenvalues": (lambda a: linalg.eigh(symmetric(a), eigvals_only=True), (positive(N, N),)),
+    "kron.solve": (lambda a, c, b: mc.kron.solve([symmetric(a), symmetric(c)], b),
+                   (positive(2, 2), positive(2, N, N), normal(2 * N))),
+    "kron.solve with a shift": (
+        lambda a, c, b, s: mc.kron.solve([symmetric(a), symmetric(c)], b, shift=s),
+        (np.eye(2), positive(2, N, N), normal(2 * N, 1), np.array(0.3))),
+    "kron.logdet": (lambda a, c: mc.kron.logdet([symmetric(a), symmetric(c)]),
+                    (positive(2, 2), positive(2, N, N))),
+    "kron.logdet with a shift": (
+        lambda a, c, s: mc.kron.logdet([symmetric(a), symmetric(c)], shift=s),
+        (positive(2, 2), positive(N, N), np.array(0.3))),
+}  # fmt: skip
+TWICE = (
+    "cholesky", "solve_cholesky", "cho_solve", "inv_quad_logdet", "solve_lu", "eigh",
+    "kron.solve with a shift", "kron.logdet with a shift",
+)  # fmt: skip
+
+
+def symmetric(a):
+    return (a + a.swapaxes(-1, -2)) / 2
+
+
+def taken(name):
+    function, inputs = CASES[name]
+    return function, [jnp.asarray(array) for array in inputs]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_those_of_numpy(name):
+    """By the same function of the engine, but for the jitter, which is added apart."""
+    function, inputs = taken(name)
+    wanted = jax.tree.leaves(function(*map(np.asarray, inputs)))
+    for found in (function(*inputs), jax.jit(function)(*inputs)):
+        for ours, theirs in zip(jax.tree.leaves(found), wanted, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives(name):
+    function, inputs = taken(name)
+    twice = name in (
+        "cholesky",
+        "solve_cholesky",
+        "cho_solve",
+        "inv_quad_logdet",
+        "solve_lu",
+        "eigh",
+    )
+    check_grads(jax.jit(function), inputs, order=2 if twice else 1, modes=["rev"])
+
+
+@pytest.mark.parametrize("name", ["solve_cholesky", "inv_quad_logdet", "lu_solve", "eigh"])
+def test_mapped(name):
+    function, (first, *rest) = taken(name)
+    stack = jnp.stack([first, 2 * first])
+    found = jax.vmap(function, (0, *[None] * len(rest)))(stack, *rest)
+    if rest:
+        turned = jax.vmap(function, (None, -1))(first, jnp.stack([rest[0], 3 * rest[0]], -1))
+        wanted = function(first, 3 * rest[0])
+        for ours, theirs in zip(jax.tree.leaves(turned), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(ours[1], theirs, rtol=1e-12)
+    for ours, theirs in zip(
+        jax.tree.leaves(found), jax.tree.leaves(function(2 * first, *rest)), strict=True
+    ):
+        np.testing.assert_allclose(ours[1], theirs, rtol=1e-12)
+
+
+def test_without_float64():
+    jax.config.update("jax_enable_x64", False)
+    a, b = jnp.asarray(positive(2, N, N)), jnp.asarray(normal(N))
+    pair = linalg.lu_factor(a)
+    assert pair[1].dtype == jnp.int32
+    for x in (linalg.lu_solve(pair, b), linalg.solve_lu(a, b), linalg.solve_cholesky(a, b)):
+        assert x.dtype == jnp.float32
+        wanted = np.linalg.solve(np.asarray(a), np.asarray(b)[:, None])[..., 0]
+        np.testing.assert_allclose(x, wanted, rtol=64 * N * 2.0**-24 * 10, atol=1e-6)
+    info = linalg.cholesky(-a, check=False)[1]
+    assert info.tolist() == [1, 1]
+
+
+def test_errors_and_what_stands_for_them():
+    a, b = jnp.asarray(np.stack([positive(N, N), -positive(N, N)])), jnp.asarray(normal(N))
+    with pytest.raises(mc.LinAlgError, match=r"solve_cholesky: a must be positive.*item \(1,\)"):
+        linalg.solve_cholesky(a, b)
+    with pytest.raises(mc.LinAlgError, match="lu_factor: "):
+        linalg.lu_factor(0 * a)
+    x = jax.jit(linalg.solve_cholesky)(a, b)
+    assert np.isfinite(x[0]).all()
+    assert np.isnan(x[1]).all()
+    _, info = linalg.solve_cholesky(a, b, check=False)
+    assert info.tolist() == [0, 1]
+
+
+REFUSED = {
+    "out": (lambda a, b: linalg.cholesky(a, out=b), NotImplementedError,
+            "cholesky: out is not offered for arrays of jax"),
+    "overwrite_a": (lambda a, b: linalg.solve_lu(a, b, overwrite_a=True), NotImplementedError,
+                    "solve_lu: overwrite_a is not offered for arrays of jax"),
+    "a shape": (lambda a, b: linalg.solve_lu(a, b[1:]), ValueError, "b must have the shape"),
+    "a dtype": (lambda a, b: linalg.solve_lu(a, b.astype("float32")), mc.DtypeError,
+                "solve_lu: b must have the dtype of a, float64. Received float32"),
+    "another library": (lambda a, b: linalg.solve_lu(a, np.asarray(b)), ValueError,
+                        "solve_lu: b must come from the library of a, jax"),
+    "jitter": (lambda a, b: linalg.cholesky(a, jitter=-1.0), ValueError, "jitter must be positive"),
+    "eigh_top": (lambda a, b: linalg.eigh_top(a, 1), NotImplementedError,
+                 "eigh_top: is not offered for arrays of jax"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case):
+    call, error, words = REFUSED[case]
+    with pytest.raises(error, match=words):
+        call(jnp.asarray(positive(N, N)), jnp.asarray(normal(N, N)))
+
+
+def test_on_cuda():
+    try:
+        device = jax.devices("gpu")[0]
+    except RuntimeError:
+        pytest.skip("no GPU for JAX")
+    for name in CASES:
+        function, inputs = taken(name)
+        wanted = jax.tree.leaves(function(*inputs))
+        found = jax.tree.leaves(jax.jit(function)(*(jax.device_put(t, device) for t in inputs)))
+        for ours, theirs in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
