@@ -333,9 +333,14 @@ def cho_solve(factor: Any, b: Any, *, lower: bool = True) -> Any:
     return _bound(cho_solve_p, [(factor, 2)], b, lower=lower)
 
 
+def _double(array: Any) -> Any:
+    """In the dtype of sums: float64, where JAX has it."""
+    return array.astype(jnp.float64) if jax.config.jax_enable_x64 else array
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _logdet(a: Any, factor: Any, lower: bool) -> Any:
-    return 2 * jnp.log(jnp.diagonal(factor, 0, -2, -1)).sum(-1)
+    return 2 * jnp.log(_double(jnp.diagonal(factor, 0, -2, -1))).sum(-1)
 
 
 @_logdet.defjvp
@@ -343,7 +348,8 @@ def _logdet_jvp(lower: bool, primals: Sequence[Any], tangents: Sequence[Any]) ->
     a, factor = primals
     eye = jnp.eye(a.shape[-1], dtype=a.dtype)
     inverse = _bound(solve_factored_p, [(a, 2), (factor, 2)], eye, lower=lower)
-    return _logdet(a, factor, lower), (inverse * moves.symmetric(tangents[0])).sum((-2, -1))
+    moved = _double(inverse * moves.symmetric(tangents[0])).sum((-2, -1))
+    return _logdet(a, factor, lower), moved
 
 
 def inv_quad_logdet(
@@ -352,7 +358,7 @@ def inv_quad_logdet(
     _check("inv_quad_logdet", "a", a, b)
     given, factor, info = _factored("inv_quad_logdet", a, lower, jitter)
     x = _bound(solve_factored_p, [(given, 2), (factor, 2)], b, lower=lower)
-    quad = (b * x).sum(-1 if b.ndim == 1 else -2)
+    quad = (_double(b) * _double(x)).sum(-1 if b.ndim == 1 else -2)
     found = quad, _logdet(given, factor, lower)
     return _answer("inv_quad_logdet", found, info, check, a, b=b, lower=lower, jitter=jitter)
 

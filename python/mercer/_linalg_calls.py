@@ -89,6 +89,8 @@ def with_tensor_of_one(ridge: Any, x: Any) -> Any:
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(ridge, torch.Tensor) or ridge.ndim > 0:
         return ridge
+    if not isinstance(x, torch.Tensor):
+        return ridge
     return ridge.to(x.device, x.dtype).expand(len(x))
 
 

@@ -61,7 +61,11 @@ nb::object written_out(Library& library, nb::handle like, Dtype dtype, nb::handl
   return library.namespace_.attr("asarray")(list, **options);
 }
 
-double extreme(nb::handle values, const char* name) { return nb::cast<double>(nb::float_(values.attr(name)())); }
+/// Of PyTorch's tensors without what follows them, which would warn.
+double extreme(nb::handle values, const char* name) {
+  const nb::object plain = nb::hasattr(values, "detach") ? nb::object(values.attr("detach")()) : nb::borrow(values);
+  return nb::cast<double>(nb::float_(plain.attr(name)()));
+}
 
 bool is_none(const nb::object& object) { return !object.is_valid() || object.is_none(); }
 

@@ -128,6 +128,16 @@ def test_mapped(name):
         np.testing.assert_allclose(ours[1], theirs, rtol=1e-12)
 
 
+def test_sums_are_of_float64():
+    a, b = jnp.asarray(positive(N, N), "float32"), jnp.asarray(normal(N), "float32")
+    wanted = b.astype("float64") @ linalg.solve_cholesky(a, b).astype("float64")
+    quad, logdet = linalg.inv_quad_logdet(a, b)
+    assert quad.dtype == logdet.dtype == jnp.float64
+    np.testing.assert_allclose(quad, wanted, rtol=1e-14)
+    by_a = jax.grad(lambda a: sum(linalg.inv_quad_logdet(a, b)))(a)
+    assert by_a.dtype == jnp.float32
+
+
 def test_without_float64():
     jax.config.update("jax_enable_x64", False)
     a, b = jnp.asarray(positive(2, N, N)), jnp.asarray(normal(N))

@@ -161,6 +161,23 @@ OF_OPERATORS = {
     "a vector b, with a preconditioner": (lambda x, h, b: solved(x, b, True, bandwidth=h),
                                           (normal(6, 2), WIDTH, normal(6))),
     "b alone": (lambda b: solved(normal(6, 2), b), (normal(6, 1),)),
+    "the ridge": (lambda x, r, b: solved(x, b, ridge=r),
+                  (normal(6, 2), torch.tensor(0.4).double(), normal(6))),
+    "ridges and weights of points": (
+        lambda x, r, s, b: solved(x, b, ridge=r, weights=s),
+        (normal(6, 2), 0.5 + normal(6).abs(), 0.5 + normal(6, seed=3).abs(), normal(6, 2))),
+    "weights of features, and row": (
+        lambda x, w, r, b: linalg.cg(
+            linalg.KernelOperator("row*col*exp(-sum(w*(x-z)^2))", x, w=w, row=r, col=r, ridge=0.5),
+            b, tol=1e-13),
+        (normal(6, 2), torch.tensor([0.7, 1.2]).double(), normal(6), normal(6))),
+    "ridges of columns": (
+        lambda x, r, b: linalg.cg(
+            linalg.KernelOperator("gauss", x, ridge=0.1, bandwidth=1.5), b, ridge=r, tol=1e-13),
+        (normal(6, 2), torch.tensor([0.3, 0.7]).double(), normal(6, 2))),
+    "a matrix and ridges of columns": (
+        lambda a, r, b: linalg.cg(symmetric(a), b, ridge=r, tol=1e-13),
+        (positive(N, N), torch.tensor([0.3, 0.7]).double(), normal(N, 2))),
     "a formula that carries its width": (
         lambda h, b: linalg.cg(
             linalg.KernelOperator(mc.gauss(bandwidth=h), normal(6, 2), ridge=0.5), b, tol=1e-13),
