@@ -213,11 +213,6 @@ def cg(
 ) -> Any:  # fmt: skip
     options = {"preconditioner": preconditioner, "tol": tol, "max_iter": max_iter, "check": check}
     options["x0"] = x0.detach() if isinstance(x0, Tensor) else x0
-    if not isinstance(a, (Tensor, _mercer.KernelOperator)):
-        raise NotImplementedError(
-            f"cg: a must be a matrix or a KernelOperator where PyTorch records the call, since it "
-            f"could not be differentiated by what else is in it. Received {type(a)}"
-        )
     system, leaves = system_of(a, ridge, options)
     found = _solve(system, b, leaves)
     return found[0] if check else found

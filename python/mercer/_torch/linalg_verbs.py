@@ -43,7 +43,10 @@ def _on_memory(name: str, arguments: tuple, options: dict[str, Any], refusal: An
     nothing about a solution, are those of the same numbers without gradients."""
     values = [*arguments, *options.values()]
     tensors = [t for value in values for t in linalg_cg.tensors_of(value)]
-    if not linalg_cg.are_memory(tensors, is_mapped=name == "cg"):
+    # What else is in a function, or in another library's operator, could not be differentiated by.
+    a = arguments[0] if arguments else options.get("a")
+    is_known = isinstance(a, (Tensor, _mercer.KernelOperator))
+    if not is_known or not linalg_cg.are_memory(tensors, is_mapped=name == "cg"):
         raise refusal
     if name == "cg":
         if options.pop("out", None) is not None:
@@ -52,8 +55,8 @@ def _on_memory(name: str, arguments: tuple, options: dict[str, Any], refusal: An
                 "gradients or torch.func. Received one"
             )
         return linalg_cg.cg(*arguments, **options)
-    a, *rest = arguments
-    return getattr(_mercer, name)(linalg_cg.detached(a), *rest, **options)
+    options = {key: value for key, value in options.items() if key != "a"}
+    return getattr(_mercer, name)(linalg_cg.detached(a), *arguments[1:], **options)
 
 
 def _leaves(value: Any) -> Sequence[Any]:
