@@ -289,6 +289,30 @@ def logistic() -> None:
     save(figure, "logistic")
 
 
+def gp_bands() -> None:
+    """A Gaussian process of real data, with bands of two deviations."""
+    from mercer.models import GaussianProcessRegressor
+    from sklearn.datasets import load_diabetes
+
+    table = load_diabetes(scaled=False)
+    x, y = table.data[:, [2]], table.target
+    model = GaussianProcessRegressor("gauss").fit(x, y)
+    grid = np.linspace(17, 43, 201)[:, None]
+    mean, std = model.predict(grid, return_std=True)
+    spread = model.predict(grid, return_std=True, include_noise=True)[1]
+    figure, axes = plt.subplots(figsize=(5.6, 3.4))
+    for width, opacity, name in ((spread, 0.12, "new patients"), (std, 0.35, "the function")):
+        low, high = mean - 2 * width, mean + 2 * width
+        axes.fill_between(grid[:, 0], low, high, color=COLORS[1], alpha=opacity, lw=0, label=name)
+    axes.plot(grid, mean, color=COLORS[1], lw=1.8, label="mean")
+    axes.plot(x, y, ".", color=INK, ms=3.5, label="442 patients")
+    axes.set_xlim(17, 43)
+    axes.set_xlabel("body mass index")
+    axes.set_ylabel("progression of diabetes")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    save(figure, "gp_bands")
+
+
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     for draw in (
@@ -302,6 +326,7 @@ def main() -> None:
         learned_metric,
         logistic,
         models_others,
+        gp_bands,
     ):
         draw()
     print(f"figures in {OUT}")
