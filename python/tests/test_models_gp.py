@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from mercer.models import (
     GaussianProcessRegressor,
     SparseGaussianProcessRegressor,
     _gp_exact,
+    _gp_iterative,
     _gp_sparse,
 )
 from mercer.models._arrays import Space
@@ -310,6 +312,8 @@ REFUSED = [
     ({"bounds": {"noise": "free"}}, "fixed"),
     ({"bounds": {"lengthscale": np.ones((2, 2))}}, "shape"),
     ({"optimizer": "newton"}, "optimizer must be"),
+    ({"solver": "lu"}, "solver must be"),
+    ({"optimizer": "lbfgs", "solver": "cg"}, "optimizer must be"),
 ]
 
 
@@ -350,7 +354,7 @@ def test_memory_is_reckoned(monkeypatch):
     x, y = points()
     model = fixed().fit(x, y)
     monkeypatch.setattr(_memory, "free", lambda space: 1000)
-    with pytest.raises(MemoryError, match="SparseGaussianProcessRegressor needs less"):
+    with pytest.raises(MemoryError, match='solver="cg" stores no matrix'):
         model.fit(x, y)
     np.testing.assert_array_equal(model.X_train_, x)
     with pytest.raises(MemoryError, match="inducing points"):
@@ -372,7 +376,12 @@ def test_interruption_leaves_the_model(monkeypatch):
     np.testing.assert_array_equal(model.predict(x), wanted)
 
 
-@pytest.mark.parametrize("make", [fixed, small])
+def products(**options):
+    """The same by products alone, solved to rounding."""
+    return fixed(**{"solver": "cg", "tol": 1e-9, "random_state": 0, **options})
+
+
+@pytest.mark.parametrize("make", [fixed, small, products])
 def test_pickle_and_clone(make):
     x, y = points()
     model = make().fit(x, y)
@@ -384,7 +393,7 @@ def test_pickle_and_clone(make):
     np.testing.assert_array_equal(clone(model).fit(x, y).predict(x), model.predict(x))
 
 
-@pytest.mark.parametrize("make", [fixed, small])
+@pytest.mark.parametrize("make", [fixed, small, lambda: products(tol=1e-5)])
 @pytest.mark.parametrize("library", ["torch", "jax"])
 def test_arrays_of_other_libraries(make, library):
     xp = pytest.importorskip("torch" if library == "torch" else "jax.numpy")
@@ -398,6 +407,87 @@ def test_arrays_of_other_libraries(make, library):
         np.testing.assert_allclose(np.asarray(one), other, rtol=1e-5, atol=1e-6)
     assert type(model.sample_y(xp.asarray(x[:3]), 2)) is type(xp.asarray(x))
     assert model.score(xp.asarray(x), xp.asarray(y)) > 0.5
+
+
+# ---- by products ----
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ard", [False, True])
+def test_gradient_from_probes(weighted, ard):
+    x, y = points(p=2)
+    theta = THETA if ard else np.log([AMPLITUDE, 0.7, NOISE])
+    weights = np.random.default_rng(1).uniform(0.5, 3, len(x)) if weighted else None
+    given = problem(mc.matern52(), x, y, weights)
+    exact = _gp_exact.ExactLikelihood(given)(theta)[1]
+    options = {"rank": 20, "tol": 1e-10, "max_products": 500, "seed": 0}
+    likelihood = _gp_iterative.IterativeLikelihood(given, n_probes=len(x), **options)
+    likelihood._probes = len(x) ** 0.5 * np.eye(len(x))  # their mean is the trace itself
+    for _ in range(2):  # the second one begins with the solutions of the first
+        np.testing.assert_allclose(likelihood.gradient(theta), exact, rtol=1e-6, atol=1e-6)
+    likelihood = _gp_iterative.IterativeLikelihood(given, n_probes=400, **options)
+    error = likelihood.gradient(theta) - exact
+    assert abs(error).max() < 5 * len(x) / np.sqrt(2 * 400)  # at most the deviation of trace I
+
+
+def test_value_from_probes():
+    x, y = points(n=200, p=2)
+    weights = np.random.default_rng(1).uniform(0.5, 3, len(x))
+    given = problem(mc.matern52(), x, y, weights)
+    likelihood = _gp_iterative.IterativeLikelihood(
+        given, rank=20, n_probes=50, tol=1e-4, max_products=500, seed=0
+    )
+    value, error = likelihood.value(THETA)
+    assert 0 < error < 20
+    assert abs(value - _gp_exact.ExactLikelihood(given)(THETA)[0]) < 5 * error
+
+
+def test_predictions_by_products():
+    x, y = points(n=200, p=2)
+    exact, model = fixed(normalize_y=True).fit(x, y), products(normalize_y=True).fit(x, y)
+    assert (exact.solver_, model.solver_) == ("direct", "cg")
+    assert model.n_products_ > 0
+    assert not hasattr(model, "L_")
+    queries = points(n=70, seed=2)[0]
+    for ask in ({"return_std": True}, {"return_cov": True}):
+        for got, wanted in zip(
+            model.predict(queries, **ask), exact.predict(queries, **ask), strict=True
+        ):
+            np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+    got, wanted = model.sample_y(queries, 3), exact.sample_y(queries, 3)
+    np.testing.assert_allclose(got, wanted, atol=1e-3)
+    value, slope = model.log_marginal_likelihood(THETA, eval_gradient=True)
+    assert value == pytest.approx(model.log_marginal_likelihood(THETA))
+    assert slope.shape == THETA.shape
+
+
+def test_fit_by_products(monkeypatch):
+    from mercer.models import gaussian_process
+
+    x, y = points(n=400)
+    exact = GaussianProcessRegressor("gauss").fit(x, y)
+    monkeypatch.setitem(gaussian_process.DIRECT, "cpu", 300)
+    monkeypatch.setattr(gaussian_process, "SUBSET", 100)
+    options = {"n_probes": 64, "max_iter": 25, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model, again = (GaussianProcessRegressor("gauss", **options).fit(x, y) for _ in range(2))
+    assert model.solver_ == "cg"
+    best = exact.log_marginal_likelihood_value_
+    assert best - 2 < exact.log_marginal_likelihood(model.theta_) <= best + 1e-6
+    error = model.log_marginal_likelihood_error_
+    assert abs(model.log_marginal_likelihood_value_ - best) < 5 * error + 2
+    np.testing.assert_allclose(model.predict(x), exact.predict(x), atol=0.1)
+    np.testing.assert_array_equal(again.theta_, model.theta_)
+
+
+def test_unsolved_is_said():
+    x, y = points(n=300)
+    model = GaussianProcessRegressor(
+        solver="cg", noise=1e-9, bounds="fixed", optimizer=None, tol=1e-8, rank=1, random_state=0
+    )
+    with pytest.warns(ConvergenceWarning, match="rank"):
+        model.fit(x, y)
 
 
 # ---- sparse ----

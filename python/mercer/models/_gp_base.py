@@ -254,3 +254,27 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
         drawn = mean + (root @ normal).reshape(m, p, n_samples)
         drawn = drawn * space.array(self._y_scale)[:, None] + space.array(self._y_mean)[:, None]
         return data.like(space.array(drawn[:, 0] if self._one_output else drawn))
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Solutions with K + ridge by conjugate gradients."""
+
+    operator: Any
+    inverse: Any
+    tol: float
+    max_iter: int | None
+
+    def __call__(self, b: Any) -> Any:
+        return mc.linalg.cg(
+            self.operator, b, preconditioner=self.inverse, tol=self.tol, max_iter=self.max_iter,
+            check=False,
+        )[0]  # fmt: skip
+
+
+def subset(given: Problem, count: int, rng: np.random.RandomState) -> Problem:
+    """Some rows of a problem, drawn uniformly, in float64."""
+    rows = given.space.index(np.sort(rng.permutation(given.x.shape[0])[:count]))
+    space = given.space.of("float64")
+    x, y, scale = (space.array(a[rows]) for a in (given.x, given.y, given.noise_scale))
+    return problem(space, given.f, x, y, 1 / scale)

@@ -39,10 +39,6 @@ def self_similarity(f: Any, x: Any) -> Any:
 
 def inverse_of_factor(factor: Any) -> Any:
     """(L L^T)^-1 [n, n] of a factor [n, n], whose memory it may take."""
-    if not hasattr(linalg, "cho_inverse"):
-        xp = namespace_of(factor)
-        identity = xp.eye(factor.shape[0], dtype=factor.dtype)
-        return linalg.cho_solve(factor, identity, overwrite_b=True)
     return linalg.cho_inverse(factor, overwrite_factor=True)
 
 
@@ -190,15 +186,4 @@ def folded(sums: np.ndarray, count: int) -> np.ndarray:
 
 def half_solve(factor: Any, b: Any, transposed: bool = False) -> Any:
     """L^-1 b, or L^-T b."""
-    if hasattr(linalg, "solve_triangular"):
-        return linalg.solve_triangular(factor, b, transposed=transposed)
-    if namespace_of(factor).__name__ == "torch":
-        import torch
-
-        a = factor.T if transposed else factor
-        wide = b[:, None] if b.ndim == 1 else b
-        return torch.linalg.solve_triangular(a, wide, upper=transposed).contiguous()
-    import scipy.linalg
-
-    solved = scipy.linalg.solve_triangular(factor, b, lower=True, trans=int(transposed))
-    return np.ascontiguousarray(solved)
+    return linalg.solve_triangular(factor, b, transposed=transposed)

@@ -150,3 +150,12 @@ def warn_not_converged(name: str, max_iter: int) -> None:
         ConvergenceWarning,
         stacklevel=3,
     )
+
+
+def warn_unsolved(name: str, products: int) -> None:
+    warnings.warn(
+        f"{name}: {products} products with the kernel matrix did not reach tol. A larger rank, tol "
+        'or noise, or solver="direct" where its matrices fit, does.',
+        ConvergenceWarning,
+        stacklevel=3,
+    )

@@ -67,6 +67,20 @@ class ExactPosterior(Posterior):
 
 
 @dataclass
+class SolvedPosterior(Posterior):
+    """Without a factor: covariances of some points at a time take a call of conjugate
+    gradients."""
+
+    solver: Any  # b -> (f(points) + ridge)^-1 b
+
+    def _explained(self, cross: Any) -> Any:
+        return [(1, cross, self.solver(cross) / self.amplitude)]
+
+    def _blocks(self, x: Any) -> Iterator[slice]:
+        return (slice(i, i + 64) for i in range(0, x.shape[0], 64))
+
+
+@dataclass
 class SparsePosterior(Posterior):
     factor: Any  # of K_uu with its jitter [m, m]
     inner: Any  # of B [m, m]

@@ -1,4 +1,4 @@
-"""Gaussian process regression, exact by Cholesky factors."""
+"""Gaussian process regression: exact by Cholesky factors, iterative beyond."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from sklearn.utils.validation import check_is_fitted
 import mercer as mc
 from mercer.models import _gp_parameters
 from mercer.models._arrays import restores
-from mercer.models._gp_base import GaussianProcess, Task, require
+from mercer.models._gp_base import GaussianProcess, Solver, Task, require, subset
 from mercer.models._gp_exact import ExactLikelihood, Problem, not_definite
+from mercer.models._gp_iterative import IterativeLikelihood
 from mercer.models._gp_parameters import Optimum
-from mercer.models._gp_posterior import ExactPosterior
+from mercer.models._gp_posterior import ExactPosterior, SolvedPosterior
+from mercer.models._solve import DIRECT, auto_rank
+
+SUBSET = 1000  # points whose exact fit starts an iterative one
 
 
 class GaussianProcessRegressor(GaussianProcess):
@@ -36,28 +40,37 @@ class GaussianProcessRegressor(GaussianProcess):
         "lengthscale" (also [d, 2]) and "noise". By default (1e-5, 1e5), (1e-2, 1e3) times the
         features' standard deviations, and (1e-5, 1e5).
     normalize_y : the mean and the standard deviation of each output are taken out, weighted.
-    optimizer : "auto" ("lbfgs"), "lbfgs", "adam", None for the first guesses as they are, or a
-        function (objective, theta, bounds) -> (theta, value) of a minimiser, as scikit-learn's.
+    optimizer : "auto" ("lbfgs" where the solver is direct, else "adam"), one of the two, None for
+        the first guesses as they are, or with the direct solver a function (objective, theta,
+        bounds) -> (theta, value) of a minimiser, as scikit-learn's.
     n_restarts : further starts of "lbfgs", uniform in the logarithms between the bounds.
+    solver : "auto" ("direct" up to 6000 points on CPUs, 32768 on CUDA devices), "direct": float64
+        up to 16384 points and X's dtype above, memory of two n x n matrices; "cg": products with
+        the kernel matrix, which is never stored, gradients from probes.
+    rank : columns of the preconditioner of "cg", or "auto".
+    tol : the relative residual to which "cg" solves while it fits; predictions take a tenth.
+    n_probes : random vectors of the gradient of "cg"; its error falls with their root.
     max_iter : iterations of the optimizer at most; None: 200 of "lbfgs", 50 of "adam".
     kernel_params : numbers for the kernel's other parameters.
-    random_state : of restarts.
+    random_state : of restarts, probes and pivots.
     device : "cuda" computes there with arrays of the host.
 
     Attributes
     ----------
     amplitude_, lengthscale_ ([d], or a number without ard), noise_ : the values that were found.
     theta_ : their logarithms [d + 2] in this order. bounds_ : those of theta_, [d + 2, 2].
-    log_marginal_likelihood_value_ : at theta_, summed over outputs, of the normalised y.
-    alpha_ : (K + noise)^-1 y, [n] or [n, p]. L_ : the Cholesky factor [n, n].
+    log_marginal_likelihood_value_ : at theta_, summed over outputs, of the normalised y; where the
+        solver is "cg", an estimate with the standard error log_marginal_likelihood_error_.
+    alpha_ : (K + noise)^-1 y, [n] or [n, p]. L_ : the Cholesky factor [n, n], of "direct".
     X_train_, y_train_ : what was fitted, y normalised: each row once, with the mean of its y where
         up to 16384 points repeat some, and none of weight 0.
-    n_iter_ : iterations of the optimizer. kernel_ : the formula. n_features_in_,
-        feature_names_in_ : scikit-learn's.
+    solver_, n_iter_, n_products_ : what was chosen, iterations of the optimizer, and products with
+        the matrix of "cg". kernel_ : the formula. n_features_in_, feature_names_in_ :
+        scikit-learn's.
 
     A weight counts as repetitions of its row: it divides the noise, and integers give the
     likelihood of repeated rows. Rasmussen, Williams, "Gaussian processes for machine learning",
-    2006.
+    2006; the probes: Gardner, Pleiss, Bindel, Weinberger, Wilson, "GPyTorch", 2018.
 
     Examples
     --------
@@ -73,7 +86,8 @@ class GaussianProcessRegressor(GaussianProcess):
     def __init__(
         self, kernel: Any = "matern52", *, ard: bool = True, lengthscale: Any = "scale",
         amplitude: float = 1.0, noise: float = 0.1, bounds: Any = None, normalize_y: bool = True,
-        optimizer: str | Callable | None = "auto", n_restarts: int = 0,
+        optimizer: str | Callable | None = "auto", n_restarts: int = 0, solver: str = "auto",
+        rank: int | str = "auto", tol: float = 1e-2, n_probes: int = 16,
         max_iter: int | None = None, kernel_params: Mapping[str, float] | None = None,
         random_state: Any = None, device: str | None = None,
     ) -> None:  # fmt: skip
@@ -86,6 +100,10 @@ class GaussianProcessRegressor(GaussianProcess):
         self.normalize_y = normalize_y
         self.optimizer = optimizer
         self.n_restarts = n_restarts
+        self.solver = solver
+        self.rank = rank
+        self.tol = tol
+        self.n_probes = n_probes
         self.max_iter = max_iter
         self.kernel_params = kernel_params
         self.random_state = random_state
@@ -100,23 +118,35 @@ class GaussianProcessRegressor(GaussianProcess):
         where it is interrupted, the estimator stays as it was.
         """
         task = self._task(X, y, sample_weight)
-        optimizer = self._optimizer()
-        self._reckon(task)
-        self._fit_direct(task, optimizer)
+        solver = self._solver(task)
+        optimizer = self._optimizer(solver)
+        (self._fit_direct if solver == "direct" else self._fit_iterative)(task, optimizer)
+        self.solver_ = solver
         return self
 
-    def _reckon(self, task: Task) -> None:
-        """MemoryError where two matrices [n, n] are more than what is free."""
+    def _solver(self, task: Task) -> str:
+        """MemoryError where two matrices [n, n] are wanted and more than what is free."""
+        if self.solver not in ("auto", "direct", "cg"):
+            raise ValueError(f'solver must be "auto", "direct" or "cg". Received {self.solver!r}')
         given, n = task.problem, task.problem.x.shape[0]
+        place = given.space.device.partition(":")[0]
+        if self.solver == "cg" or (self.solver == "auto" and n > DIRECT[place]):
+            return "cg"
         itemsize = np.dtype(given.space.dtype).itemsize
-        advice = "SparseGaussianProcessRegressor needs less"
+        advice = 'solver="cg" stores no matrix, SparseGaussianProcessRegressor a small one'
         require(self, 2 * n * n * itemsize, given.space, f"the likelihood of {n} points", advice)
+        return "direct"
 
-    def _optimizer(self) -> str | Callable | None:
+    def _optimizer(self, solver: str) -> str | Callable | None:
         if self.optimizer == "auto":
-            return "lbfgs"
+            return "lbfgs" if solver == "direct" else "adam"
         if self.optimizer is None or self.optimizer == "adam":
             return self.optimizer
+        if solver == "cg":
+            raise ValueError(
+                'optimizer must be "auto", "adam" or None with solver="cg", which has gradients '
+                f"alone. Received {self.optimizer!r}"
+            )
         if self.optimizer != "lbfgs" and not callable(self.optimizer):
             raise ValueError(
                 'optimizer must be "auto", "lbfgs", "adam", a function or None. '
@@ -136,8 +166,9 @@ class GaussianProcessRegressor(GaussianProcess):
         self._posterior = ExactPosterior(given.f, self.amplitude_, scaled, coef, factor)
         self._keep(task, given, coef)
         self.L_ = factor
-        self.n_iter_ = best.n_iter
+        self.n_iter_, self.n_products_ = best.n_iter, 0
         self.log_marginal_likelihood_value_ = best.value
+        self.log_marginal_likelihood_error_ = 0.0
 
     def _optimum(self, task: Task, optimizer: Any, objective: Any) -> Optimum:
         first, *others = _gp_parameters.starts(
@@ -166,6 +197,46 @@ class GaussianProcessRegressor(GaussianProcess):
             _gp_parameters.warn_not_converged(type(self).__name__, steps)
         return best
 
+    def _fit_iterative(self, task: Task, optimizer: str | Callable | None) -> None:
+        given = task.in_order
+        n = given.x.shape[0]
+        options = {
+            "rank": auto_rank(n) if self.rank == "auto" else int(self.rank), "tol": self.tol,
+            "n_probes": self.n_probes, "max_products": max(50, n // 20),
+            "seed": int(task.rng.randint(2**31 - 1)),
+        }  # fmt: skip
+        likelihood = IterativeLikelihood(given, **options)
+        best = self._descend(task, optimizer, likelihood)
+        operator, inverse = likelihood.system(best.theta)
+        coef, info = likelihood.solve(operator, given.y, inverse, tol=0.1 * self.tol)
+        if info.any():
+            _gp_parameters.warn_unsolved(type(self).__name__, likelihood.max_products)
+        self._finish(task, best.theta)
+        solver = Solver(operator, inverse, 0.1 * self.tol, likelihood.max_products)
+        scaled = given.x / given.space.array(self.lengthscale_)
+        coef = coef / self.amplitude_
+        self._posterior = SolvedPosterior(given.f, self.amplitude_, scaled, coef, solver)
+        self._keep(task, given, coef)
+        self._iterative = options
+        vars(self).pop("L_", None)
+        self.log_marginal_likelihood_value_, self.log_marginal_likelihood_error_ = likelihood.value(
+            best.theta
+        )
+        self.n_iter_, self.n_products_ = best.n_iter, likelihood.n_products
+
+    def _descend(self, task: Task, optimizer: Any, likelihood: IterativeLikelihood) -> Optimum:
+        """Adam from the exact optimum of some of the points."""
+        if optimizer is None:
+            return Optimum(task.theta, np.nan, 0, True)
+        few = ExactLikelihood(subset(task.problem, SUBSET, task.rng))
+        start = _gp_parameters.starts(task.theta, task.bounds, 0, task.rng)[0]
+        start = _gp_parameters.lbfgs(few, start, task.bounds, 50).theta
+        steps = self.max_iter or 50
+        best = _gp_parameters.adam(likelihood.gradient, start, task.bounds, steps)
+        if not best.converged and self.max_iter is not None:
+            _gp_parameters.warn_not_converged(type(self).__name__, steps)
+        return best
+
     def _keep(self, task: Task, given: Problem, coef: Any) -> None:
         self._problem, self.X_train_ = given, given.x
         self.y_train_ = given.y[:, 0] if task.one_output else given.y
@@ -174,7 +245,8 @@ class GaussianProcessRegressor(GaussianProcess):
     def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
         """The log likelihood of theta [d + 2], theta_ where None, and the gradient beside it.
 
-        ValueError for a theta of another shape, NotFittedError before fit.
+        By a factor, where the solver was direct; an estimate, where it was "cg". ValueError for a
+        theta of another shape, NotFittedError before fit.
         """
         check_is_fitted(self)
         if theta is None and not eval_gradient:
@@ -182,8 +254,12 @@ class GaussianProcessRegressor(GaussianProcess):
         theta = self.theta_ if theta is None else np.asarray(theta, dtype=np.float64)
         if theta.shape != self.theta_.shape:
             raise ValueError(f"theta must have shape {self.theta_.shape}. Received {theta.shape}")
-        value, gradient = ExactLikelihood(self._problem)(theta, eval_gradient)
-        return (value, gradient) if eval_gradient else value
+        if self.solver_ == "direct":
+            value, gradient = ExactLikelihood(self._problem)(theta, eval_gradient)
+            return (value, gradient) if eval_gradient else value
+        likelihood = IterativeLikelihood(self._problem, **self._iterative)
+        value = likelihood.value(theta)[0]
+        return (value, likelihood.gradient(theta)) if eval_gradient else value
 
 
 def _negative(value: tuple[float, np.ndarray], eval_gradient: bool) -> Any:

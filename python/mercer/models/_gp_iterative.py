@@ -1,0 +1,115 @@
+"""Gaussian processes by products with the matrix alone: gradients of the likelihood from probes.
+
+A = amplitude (K + ridge) as in _gp_exact. With P near K + ridge and z = P^(1/2) e, e normal,
+
+    trace (K + ridge)^-1 dK = E [(K + ridge)^-1 z]^T dK [P^-1 z],
+
+so one call of conjugate gradients for y and all probes, and one pass over the pairs, give the whole
+gradient. The e are drawn once: z moves little from step to step, and the solutions of the last step
+are the first guess of the next one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import mercer as mc
+from mercer import linalg
+from mercer._libraries import namespace_of
+from mercer.models import _gp_parameters
+from mercer.models._arrays import host
+from mercer.models._gp_exact import Problem, folded, repetitions, total
+
+
+class IterativeLikelihood:
+    """The gradient of the log likelihood; its value by ``value``, which costs more."""
+
+    def __init__(
+        self, data: Problem, *, rank: int, n_probes: int, tol: float, max_products: int, seed: int
+    ) -> None:
+        self.data, self.rank, self.tol, self.seed = data, rank, tol, seed
+        self.max_products, self.n_probes = max_products, n_probes
+        noise = np.random.default_rng(seed).standard_normal((data.x.shape[0], n_probes))
+        self._probes = data.space.array(noise)
+        self._last: Any = None
+        self.n_products = 0
+
+    def system(self, theta: np.ndarray) -> tuple[Any, Any]:
+        """K + ridge of the scaled points, and its preconditioner."""
+        amplitude, lengthscale, noise = _gp_parameters.values(theta)
+        scaled = self.data.x / self.data.space.array(lengthscale)
+        ridge = noise / amplitude * self.data.noise_scale
+        operator = linalg.KernelOperator(self.data.f, scaled, ridge=ridge)
+        middle = float(np.exp(np.log(host(ridge)).mean()))  # P has one number on its diagonal
+        rank = min(self.rank, scaled.shape[0])
+        return operator, preconditioner(operator, rank, middle, self.seed)
+
+    def gradient(self, theta: np.ndarray) -> np.ndarray:
+        data, (amplitude, _, noise) = self.data, _gp_parameters.values(theta)
+        p, xp = data.y.shape[1], namespace_of(data.x)
+        operator, inverse = self.system(theta)
+        z, q = _probes(inverse, self._probes)
+        solved, _ = self.solve(operator, xp.concatenate([data.y, z], 1), inverse, self._last)
+        self._last = solved
+        coef, s = solved[:, :p], solved[:, p:]
+        ridge = (noise / amplitude * data.noise_scale)[:, None]
+        trace = p * total(ridge * s * q) / self.n_probes
+        squares, quad = (total(a * coef) / amplitude for a in (ridge * coef, data.y))
+        slope = np.empty_like(theta)
+        slope[0] = -0.5 * (p * data.x.shape[0] - trace - (quad - squares))
+        slope[1:-1] = self._by_lengthscales(theta, coef, s, q)
+        slope[-1] = -0.5 * (trace - squares) + repetitions(data, noise)[1]
+        return slope
+
+    def _by_lengthscales(self, theta: np.ndarray, coef: Any, s: Any, q: Any) -> np.ndarray:
+        data, (amplitude, lengthscale, _) = self.data, _gp_parameters.values(theta)
+        xp = namespace_of(data.x)
+        left = xp.concatenate([data.y.shape[1] / self.n_probes * s, coef / -amplitude], 1)
+        right = xp.concatenate([q, coef], 1)
+        scaled = data.x / data.space.array(lengthscale)
+        by_x = mc.parameter_gradient(data.f, scaled, weights=(left, right), by="x")["x"]
+        return 0.5 * folded(total(scaled * by_x, axis=0), len(lengthscale))
+
+    def solve(
+        self, operator: Any, b: Any, inverse: Any, first: Any = None, tol: float | None = None
+    ) -> tuple[Any, Any]:
+        """(K + ridge)^-1 b, and the info of each column."""
+        x, info, products = linalg.cg(
+            operator, b, preconditioner=inverse, tol=self.tol if tol is None else tol,
+            max_iter=self.max_products, x0=first, check=False,
+        )  # fmt: skip
+        self.n_products += int(host(products).max())
+        return x, host(info)
+
+    def value(self, theta: np.ndarray) -> tuple[float, float]:
+        """The log likelihood from a stochastic log determinant, with its standard error.
+
+        2 y^T c - c^T (K + ridge) c is below y^T (K + ridge)^-1 y by the square of c's error alone.
+        """
+        (amplitude, _, noise), (n, p) = _gp_parameters.values(theta), self.data.y.shape
+        operator, inverse = self.system(theta)
+        coef, _ = self.solve(operator, self.data.y, inverse, tol=0.1 * self.tol)
+        quad = total(coef * (2 * self.data.y - operator @ coef)) / amplitude
+        _, logdet, error = linalg.inv_quad_logdet(
+            operator, self.data.y[:, :1] * 0, n_probes=self.n_probes, preconditioner=inverse,
+            max_iter=self.max_products, seed=self.seed,
+        )  # fmt: skip
+        log_a = float(logdet) + n * np.log(amplitude)
+        value = -0.5 * (quad + p * (log_a + n * np.log(2 * np.pi)))
+        return float(value + repetitions(self.data, noise)[0]), 0.5 * p * float(error)
+
+
+def preconditioner(operator: Any, rank: int, ridge: float, seed: int) -> Any:
+    """P, near the operator and with one number on its diagonal."""
+    make = getattr(linalg, "rpcholesky", linalg.nystrom)
+    return make(operator, rank, ridge=ridge, seed=seed)
+
+
+def _probes(inverse: Any, normal: Any) -> tuple[Any, Any]:
+    """z with the covariance P and P^-1 z, from standard normal columns."""
+    if not hasattr(inverse, "sqrt"):
+        return normal, normal
+    z = inverse.sqrt(normal)
+    return z, inverse.solve(z)
