@@ -495,6 +495,25 @@ def test_a_matrix_that_does_not_fit_is_refused(monkeypatch):
         models.KernelPCA(21, kernel="rbf").fit(x)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_eigenvalues_that_nearly_agree_are_factored(fits, monkeypatch):
+    """Points that are all but alone, in pairs: the top of the spectrum is a crowd near 1."""
+    x = points(600, 2)
+    model = models.SpectralEmbedding(3, affinity="gauss", bandwidth=0.03)
+    if not fits:
+        monkeypatch.setattr("mercer.models._spectra.free", lambda space: 1_000_000)
+        with pytest.raises(mc.LinAlgError, match="miss the tolerance"):
+            model.fit(x)
+        return
+    affinities = np.exp(-np.square(distances(x, x)) / (2 * 0.03**2))
+    np.fill_diagonal(affinities, 0)
+    roots = np.sqrt(affinities.sum(0))
+    vectors = model.fit(x).embedding_ * roots[:, None]
+    vectors /= np.linalg.norm(vectors, axis=0)
+    product = affinities / roots / roots[:, None] @ vectors
+    np.testing.assert_allclose(product, vectors * (vectors * product).sum(0), atol=1e-12)
+
+
 def test_an_indefinite_kernel_is_refused():
     with pytest.raises(ValueError, match="negative eigenvalues"):
         models.KernelPCA(kernel="-sum(x*z)").fit(points(30))
@@ -596,6 +615,8 @@ def test_a_graph_of_two_parts_warns():
     x = np.concatenate([points(20), points(20) + 100])
     with pytest.warns(UserWarning, match="not fully connected"):
         models.SpectralEmbedding(n_neighbors=3).fit(x)
+    with pytest.warns(UserWarning, match="not fully connected"):
+        models.SpectralEmbedding(affinity="gauss", bandwidth=1e-3).fit(x)
 
 
 # Tests of two samples

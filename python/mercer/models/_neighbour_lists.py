@@ -11,7 +11,9 @@ from mercer.models._arrays import Space
 
 def smallest(distances: Any, count: int, space: Space) -> tuple[Any, Any]:
     """(values, indices) [m, count] of the smallest of each row [m, n], ascending, ties by index."""
-    stable: dict[str, Any] = {"kind": "stable"} if space.library != "torch" else {"stable": True}
-    axis = {"axis": 1} if space.library != "torch" else {"dim": 1}
-    order = distances.argsort(**axis, **stable)[:, :count]
+    if space.library == "torch":
+        order = distances.argsort(dim=1, stable=True)
+    else:  # CuPy's sort is stable and takes no word for it
+        order = distances.argsort(1, **({"kind": "stable"} if space.library == "numpy" else {}))
+    order = order[:, :count]
     return distances[space.index(np.arange(distances.shape[0])[:, None]), order], order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,8 @@ def centred_top(
         matrix = space.array(x - shift - shift[:, None])
     else:
         centred = mc.kernel(kernel.formula - mc.row - mc.col)
-        matrix = _stored(centred, x, products, space, row=shift, col=shift, **kernel.params)
-    values, vectors = _top(matrix, k, products, tol or _TOLERANCES[space.dtype], seed)
+        matrix = mc.linalg.KernelOperator(centred, x, row=shift, col=shift, **kernel.params)
+    values, vectors = _top(matrix, k, products, tol, seed, space)
     order = space.index(np.arange(k)[::-1].copy())
     return host(values)[::-1].copy(), vectors[:, order], means
 
@@ -69,36 +70,45 @@ def normalised_top(
         sums = off.product(x, x, space.zeros(n) + 1)
     if float(sums.min()) < 0:
         raise ValueError("affinities: their sums over the other points must not be negative")
+    if float(sums.min()) == 0:
+        warnings.warn(
+            "Graph is not fully connected, spectral embedding may not work as expected.",
+            stacklevel=6,
+        )
     sums = space.array(sums + (sums == 0))
     roots, products = space.xp.sqrt(sums), by_products_pay(k, n)
     if kernel.precomputed:
         matrix = matrix / roots / roots[:, None]
     else:
-        matrix = _stored(off.formula, x, products, space, weights=1 / sums, **off.params)
-    vectors = _top(matrix, k, products, tol or _TOLERANCES[space.dtype], seed)[1]
+        matrix = mc.linalg.KernelOperator(off.formula, x, weights=1 / sums, **off.params)
+    vectors = _top(matrix, k, products, tol, seed, space)[1]
     return vectors[:, space.index(np.arange(k)[::-1].copy())], roots
 
 
-def _stored(formula: mc.Kernel, x: Any, products: bool, space: Space, **options: Any) -> Any:
-    """An operator for products, a matrix for a factorisation, if there is memory for it."""
-    operator = mc.linalg.KernelOperator(formula, x, **options)
+def _top(a: Any, k: int, products: bool, tol: float, seed: int, space: Space) -> tuple[Any, Any]:
+    """(values [k], vectors [n, k]) of the largest eigenvalues of a matrix or operator, ascending.
+
+    Where products do not meet the tolerance, as among eigenvalues that nearly agree, the matrix is
+    factored, if there is memory for it. LinAlgError, or MemoryError, where there is none.
+    """
+    tol = tol or _TOLERANCES[space.dtype]
+    n = a.shape[0]
     if products:
-        return operator
-    n = x.shape[0]
+        found, missed = mc.linalg.eigh_top(a, k, tol=tol, seed=seed, check=False)
+        if not missed:
+            return found
     needed, available = 2 * n * n * np.dtype(space.dtype).itemsize, free(space)
+    if needed > available and products:
+        raise mc.LinAlgError(
+            f"{missed} of {k} eigenpairs miss the tolerance {tol:g} by products, and a matrix of "
+            f"{n} points does not fit into memory. A larger tol or kernel width helps"
+        )
     if needed > available:
         raise MemoryError(
             f"a factorisation of {n} points needs {needed / 2**30:.3g} GiB, where "
             f"{available / 2**30:.3g} GiB are free. Up to {n // 20} components store no matrix"
         )
-    return operator.rows(slice(None))
-
-
-def _top(matrix: Any, k: int, products: bool, tol: float, seed: int) -> tuple[Any, Any]:
-    """(values [k], vectors [n, k]) of the largest eigenvalues, ascending."""
-    n = matrix.shape[0]
-    if products:
-        return mc.linalg.eigh_top(matrix, k, tol=tol, seed=seed)
+    matrix = a.rows(slice(None)) if isinstance(a, mc.linalg.KernelOperator) else a
     return mc.linalg.eigh(matrix, overwrite_a=True, subset_by_index=(n - k, n - 1))
 
 
