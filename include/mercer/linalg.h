@@ -24,6 +24,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -154,8 +155,10 @@ struct TopOptions {
 void eigh_top(const Operator& a, const Tensor& w, const Tensor& v, const TopOptions& options = {},
               Context& context = Context::shared());
 
-/// The inverse of a symmetric positive definite matrix that is near an operator, known by its products. It may be
-/// copied, outlive the operator, and serve many calls, at once too.
+struct LowRankParts;
+
+/// A symmetric positive definite matrix P that is near an operator, for its inverse. It may be copied, outlive the
+/// operator, and serve many calls, at once too; copies share their memory.
 struct Preconditioner {
   std::int64_t order = 0, rank = 0;
   Dtype dtype = Dtype::float32;
@@ -165,7 +168,42 @@ struct Preconditioner {
   std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply = {};
   /// The same as a part of a loop in a captured graph, as `Operator::multiply_in` is.
   std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply_in = {};
+  /// Where columns have ridges of their own: how many `apply` takes. 0: any number.
+  std::int64_t columns = 0;
+  std::shared_ptr<const LowRankParts> parts = {};  // what the functions below make it of
+
+  // The functions below serve what the library has made; a caller's own, of `apply` alone, is refused.
+
+  /// out = P^-1 v, and P^(1/2) v by the symmetric root. v and out [order, k], or [order], of any strides; out may be v.
+  void solve(const Tensor& v, const Tensor& out, const Queue& queue = {}) const;
+  void multiply_root(const Tensor& v, const Tensor& out, const Queue& queue = {}) const;
+  /// log det P, for each ridge.
+  std::vector<double> logdet() const;
+  /// The diagonal of P: out [order], or [order, columns] with a ridge for each column.
+  void diagonal(const Tensor& out, const Queue& queue = {}) const;
+  const std::vector<double>& ridges() const;
+  /// With other ridges, one or one for each column of what it is applied to. The columns of the factor are shared.
+  Preconditioner with_ridges(std::vector<double> ridges) const;
+  /// Of diag(s) k diag(s) + ridge, s the roots of the weights w [order], from 0 on, of the dtype where P is.
+  Preconditioner weighted(const Tensor& w, const Queue& queue = {}, Context& context = Context::shared()) const;
 };
+
+/// How rpcholesky_preconditioner chooses.
+struct RpcholeskyOptions {
+  std::int64_t block = 0;  // rows that are proposed together; 0: an eighth of the rank, from 16 to 128
+  std::uint64_t seed = 0;
+  bool ridge_in_rows = false;  // the operator's rows and diagonal are those of k + ridge, as of a stored matrix
+};
+/// Of k + ridge, k positive semi-definite with the rows of an operator: P = L L^T + ridge, L of `rank` columns of
+/// Cholesky's factor of k, whose pivots are drawn in proportion to what is left of the diagonal. As good as Nystrom's
+/// of products with all of k, from `rank` rows of it. It ends before where nothing is left of the diagonal. ridge > 0;
+/// 1 <= rank; ranks beyond the order are taken for it. The same seed gives the same pivots.
+/// Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", Comm. Pure Appl. Math. 78 (2025); blocks by rejection:
+/// Epperly, Tropp, Webber, "Embrace rejection" (2024). Memory: `rank` vectors, three times as many while it is made. On
+/// CUDA the call waits. Throws numerical for values that are not finite, and for a matrix that is seen not to be
+/// positive semi-definite; unsupported for an operator without rows.
+Preconditioner rpcholesky_preconditioner(const Operator& a, std::int64_t rank, double ridge,
+                                         const RpcholeskyOptions& options = {}, Context& context = Context::shared());
 /// Of a = k + ridge, k positive semi-definite: P^-1 = (l_r + ridge) U (L + ridge)^-1 U^T + 1 - U U^T, where U L U^T is
 /// Nystrom's approximation of k from its products with `rank` random vectors, and l_r its least eigenvalue. Worth it
 /// where few eigenvalues are far above the ridge. 1 <= rank; ranks beyond the order are taken for it.
@@ -175,12 +213,16 @@ struct Preconditioner {
 Preconditioner nystrom_preconditioner(const Operator& a, std::int64_t rank, double ridge, std::uint64_t seed = 0,
                                       Context& context = Context::shared());
 /// Of k + ridge, k of a formula on points x as in kernel_operator: P = L L^T + ridge, where L has `rank` columns of
-/// Cholesky's factor of k, each the one with the largest diagonal that is left. It reads `rank` rows of k, takes no
-/// product with it, and ends before where nothing is left of the diagonal. ridge > 0; 1 <= rank.
+/// Cholesky's factor of k, those with the largest diagonals that are left: pivots are taken from blocks of rows, and
+/// none has less than half of the largest diagonal. It takes no product with k, and ends before where nothing is left
+/// of the diagonal. ridge > 0; 1 <= rank. Worse than rpcholesky_preconditioner where points lie apart.
 /// Harbrecht, Peters, Schneider, "On the low-rank approximation by the pivoted Cholesky decomposition", Appl. Numer.
 /// Math. 62 (2012). Memory, errors: those of nystrom_preconditioner; unsupported for formulas that read indices.
 Preconditioner pivoted_cholesky_preconditioner(const Formula& f, const Tensor& x, double ridge, std::int64_t rank,
                                                const Arguments& arguments = {}, Context& context = Context::shared());
+/// The same from the rows of an operator, which do not have the ridge.
+Preconditioner pivoted_cholesky_preconditioner(const Operator& a, std::int64_t rank, double ridge,
+                                               Context& context = Context::shared());
 
 struct CgOptions {
   double tolerance = 0;  // of |b_j - a x_j|, as a part of |b_j|; 0: 1e-5 for float32, 1e-10 for float64

@@ -803,7 +803,8 @@ class KernelOperator:
 
     def to_linear_operator(self) -> Any:
         """
-        The operator for the package linear_operator, of points that are tensors of PyTorch. ImportError without it.
+        The operator for the package linear_operator, of points that are tensors of PyTorch. ImportError without
+        it.
         """
 
     def __reduce__(self) -> tuple: ...
@@ -845,7 +846,13 @@ def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal
 
 class Preconditioner:
     """
-    The inverse of a matrix that is near an operator, for cg. Made by nystrom and pivoted_cholesky.
+    A symmetric positive definite matrix P near an operator k + ridge: a multiple of the identity and a low rank.
+
+    Made by rpcholesky, nystrom and pivoted_cholesky, for cg and for what else needs an inverse, a square root or a
+    determinant that cost n numbers times the rank. P = U diag(l) U^T + ridge with orthonormal columns U; nystrom's is
+    (U diag(l) U^T + ridge + least (1 - U U^T)) / (least + ridge), least being its smallest l. Rounding of U bounds (l +
+    ridge) / ridge: at about 1e5 in float32 and 1e13 in float64, larger l are taken for that. Preconditioners do not change,
+    share U where they can, and pickle.
     """
 
     @property
@@ -856,10 +863,93 @@ class Preconditioner:
     def rank(self) -> int:
         """Columns of its factor."""
 
+    @property
+    def ridge(self) -> float | Any:
+        """A number, or an array [k] of NumPy: one for each column."""
+
+    def solve(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
+        """
+        P^-1 v, for v [n] or [n, k] of the dtype and the device of P.
+
+        Where P has a ridge for each column, v has so many. Raises ValueError for other shapes and devices, DtypeError for other
+        dtypes.
+        """
+
+    def sqrt(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
+        """
+        P^(1/2) v by the symmetric square root, for v as in solve.
+
+        Of standard normal v it is a sample of N(0, P).
+        """
+
+    def logdet(self) -> float | Any:
+        """
+        log det P in float64: a number, or an array [k] of NumPy where P has a ridge for each column.
+        """
+
+    def diagonal(self) -> Any:
+        """
+        The diagonal of P [n], or [n, k] where P has a ridge for each column, an array like those of the operator.
+        """
+
+    def with_ridge(self, ridge: float | Sequence[float] | mercer._types.ArrayT) -> Preconditioner:
+        """
+        P with another ridge, or with one for each column of what solve, sqrt and cg get; U is shared.
+
+        ridge: a positive number, or k of them, of any library. Raises ValueError for others.
+        """
+
+    def weighted(self, w: mercer._types.ArrayT) -> Preconditioner:
+        """
+        P of diag(s) k diag(s) + ridge, s the square roots of the weights w [n], from 0 on, of the dtype of P.
+
+        It costs an orthonormalisation of diag(s) U diag(l)^(1/2), and reads nothing of k. Raises ValueError for weights that
+        are negative or not finite.
+        """
+
     def __reduce__(self) -> tuple: ...
 
-def restored_preconditioner(rows: Any, scale: float, rank: int, device: int | None = None) -> Preconditioner:
+def restored_preconditioner(rows: Any, values: list[float], ridges: list[float], least: float, is_relative: bool, most_weight: float, like: Any) -> Preconditioner:
     """What pickle makes a preconditioner of."""
+
+def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, seed: int = 0) -> Preconditioner:
+    """
+    A preconditioner from products of a with ``rank`` random vectors, for a = k + ridge, k positive semi-definite.
+
+    It turns the largest eigenvalues of a into its smallest one that was seen (Frangella, Tropp, Udell, "Randomized Nystrom
+    preconditioning", 2023): worth it where few of them are far above the ridge. a: as for cg. ridge: the multiple of the
+    identity that a contains; a KernelOperator's own, and 0 for a matrix, when nothing is said. It holds rank vectors of n
+    numbers, and four times as many while it is made; the call waits for its work. Raises LinAlgError for products that are
+    not finite, and for a matrix that is not positive semi-definite when the ridge is taken away.
+    """
+
+def rpcholesky(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, block: int | Literal['auto'] = 'auto', seed: int = 0) -> Preconditioner:
+    """
+    A preconditioner from ``rank`` rows of a = k + ridge, k positive semi-definite: the one to begin with.
+
+    P = L L^T + ridge, L of columns of Cholesky's factor of k whose pivots are drawn in proportion to what is left of the
+    diagonal (Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2025; in blocks, by rejection: Epperly, Tropp,
+    Webber, 2024). It saves cg as many products as nystrom of that rank and takes a fraction of its time, since it
+    multiplies nothing by k. a: a KernelOperator, or a matrix [n, n] of float32 or float64 of which rows are read. ridge:
+    positive; what a matrix has on its diagonal beside k, and a KernelOperator's own when nothing is said: the least where
+    it has one for each point.
+
+    block: rows that are proposed together; "auto" is an eighth of the rank, from 16 to 128. seed: the same one gives the
+    same pivots. It ends before rank where nothing is left of the diagonal. It holds rank vectors of n numbers, and three
+    times as many while it is made; the call waits for its work. Raises LinAlgError for values that are not finite, and for
+    a matrix that is seen not to be positive semi-definite when the ridge is taken away; NotImplementedError for an operator
+    whose formula reads indices.
+    """
+
+def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner:
+    """
+    A preconditioner from ``rank`` rows of a kernel matrix: L L^T + ridge, with columns L of Cholesky's factor.
+
+    The pivots are the largest diagonals that are left (Harbrecht, Peters, Schneider, 2012), none below half of the largest,
+    and it ends before where they are used up. Its pivots are not random; elsewhere rpcholesky serves better, as points that
+    lie apart come first here. a: a KernelOperator with a positive ridge. Memory, waiting and errors: those of
+    rpcholesky.
+    """
 
 @overload
 def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[True] = True) -> mercer._types.ArrayT:
@@ -871,7 +961,8 @@ def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Pr
     device and dtype of b. On the CPU or a CUDA device. b: [n, k] or [n]; all columns share their products with a, and each
     ends on its own. ridge: added to the diagonal of a, a number or one for each column, [k]: column j solves (a + ridge_j)
     x_j = b_j. From 0 on; of an array on a CUDA device that is not looked at before, and another value ends its column as
-    NaN would. preconditioner: of nystrom or pivoted_cholesky, near a with its ridge; it serves any number of calls.
+    NaN would. preconditioner: of rpcholesky, nystrom or pivoted_cholesky, near a with its ridge; it serves any number of
+    calls.
 
     tol: |b_j - a x_j| of each column at most, as a part of |b_j|; 1e-5 in float32 and 1e-10 in float64 when nothing is
     said. It is measured by one more product, not estimated. A matrix of condition c leaves float32 about 1e-7 c, so that
@@ -893,26 +984,6 @@ def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Pr
 
 @overload
 def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
-
-def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, seed: int = 0) -> Preconditioner:
-    """
-    A preconditioner from products of a with ``rank`` random vectors, for a = k + ridge, k positive semi-definite.
-
-    It turns the largest eigenvalues of a into its smallest one that was seen (Frangella, Tropp, Udell, "Randomized Nystrom
-    preconditioning", 2023): worth it where few of them are far above the ridge. a: as for cg. ridge: the multiple of the
-    identity that a contains; a KernelOperator's own, and 0 for a matrix, when nothing is said. It holds rank vectors of n
-    numbers, and four times as many while it is made; the call waits for its work. Raises LinAlgError for products that are
-    not finite, and for a matrix that is not positive semi-definite when the ridge is taken away.
-    """
-
-def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner:
-    """
-    A preconditioner from ``rank`` rows of a kernel matrix: L L^T + ridge, with columns L of Cholesky's factor.
-
-    The pivots are the largest diagonals that are left (Harbrecht, Peters, Schneider, 2012), and it ends before where they
-    are used up. Cheaper than nystrom, n numbers a row in place of a product, and as good where the spectrum falls fast. a:
-    a KernelOperator with a positive ridge. Memory, waiting and errors: those of nystrom.
-    """
 
 def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, alpha: float | mercer._types.Array = 1, beta: float | mercer._types.Array = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """

@@ -217,6 +217,7 @@ NB_MODULE(_mercer, module) {
   bind_linalg(module);
   bind_kernel_operator(module);
   bind_eigh_top(module);
+  bind_preconditioners(module);
   bind_cg(module);
   bind_kron(module);
   bind_machine(module);

@@ -119,6 +119,7 @@ void bind_kron(nb::module_& module);
 void bind_kernel_operator(nb::module_& module);
 void bind_eigh_top(nb::module_& module);
 void bind_cg(nb::module_& module);
+void bind_preconditioners(nb::module_& module);
 void bind_machine(nb::module_& module);
 
 }  // namespace mercer::python

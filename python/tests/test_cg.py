@@ -235,7 +235,7 @@ REFUSED = {
     "x0": (lambda a, b: linalg.cg(a, b, x0=b[:, 0]), ValueError, "x0 must have shape"),
     "out": (lambda a, b: linalg.cg(a, b, out=b[:, :1]), ValueError, "x must have shape"),
     "preconditioner": (lambda a, b: linalg.cg(a, b, preconditioner=a), TypeError,
-                       "must come from nystrom or pivoted_cholesky"),
+                       "must come from rpcholesky, nystrom or pivoted_cholesky"),
     "order": (lambda a, b: linalg.cg(a, b, preconditioner=linalg.nystrom(np.eye(3), 2)), ValueError,
               "must be of the operator's order"),
     "rank": (lambda a, b: linalg.nystrom(a, 0), ValueError, "nystrom: rank must be positive"),

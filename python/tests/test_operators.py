@@ -180,10 +180,6 @@ UNMADE = {
         ValueError, "row"),
     "row that is not read": (lambda: linalg.KernelOperator(GAUSS, X, row=ONES, col=ONES),
                              ValueError, "row"),
-    "pivots of weighted points": (
-        lambda: linalg.pivoted_cholesky(
-            linalg.KernelOperator(GAUSS, X, ridge=1.0, weights=ONES), 3),
-        NotImplementedError, "pivoted_cholesky: is not offered for operators with weights of poi"),
     "asymmetric": (lambda: linalg.KernelOperator("sum(x*z)*row", X, row=ONES, col=ONES),
                    ValueError, "must be symmetric"),
     "offset": (lambda: linalg.KernelOperator(GAUSS, X, i_offset=1), NotImplementedError,

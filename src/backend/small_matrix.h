@@ -46,25 +46,25 @@ inline bool factor_upper(SmallMatrix& a, double shift) {
   return true;
 }
 
-/// a^T b.
-inline SmallMatrix transposed_product(const SmallMatrix& a, const SmallMatrix& b) {
-  SmallMatrix product(a.cols, b.cols);
-  for (std::int64_t j = 0; j < b.cols; ++j) {
-    stop_if_cancelled();
-    for (std::int64_t i = 0; i < a.cols; ++i) {
-      double sum = 0;
-      for (std::int64_t p = 0; p < a.rows; ++p) sum += a(p, i) * b(p, j);
-      product(i, j) = sum;
-    }
-  }
-  return product;
-}
-
 inline SmallMatrix transposed(const SmallMatrix& a) {
   SmallMatrix turned(a.cols, a.rows);
   for (std::int64_t j = 0; j < a.cols; ++j)
     for (std::int64_t i = 0; i < a.rows; ++i) turned(j, i) = a(i, j);
   return turned;
 }
+
+/// Those of some hundred rows, by LAPACK on so many threads where there is one, else by loops.
+class SmallAlgebra {
+ public:
+  explicit SmallAlgebra(int threads) : threads_(threads) {}
+  bool factor_upper(SmallMatrix& a, double shift) const;
+  /// op(a) b, where op transposes when asked to.
+  SmallMatrix product(const SmallMatrix& a, const SmallMatrix& b, bool a_transposed = false) const;
+  /// The inverse of an upper triangle.
+  SmallMatrix inverse_upper(const SmallMatrix& u) const;
+
+ private:
+  int threads_;
+};
 
 }  // namespace mercer

@@ -512,8 +512,8 @@ std::string cuda_cg_condition_source() {
   return skeleton({"arguments.h", "prelude.cuh", "cg_state.h", "cg_condition.cuh"});
 }
 
-std::string cuda_pivots_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"pivots.cuh"});
+std::string cuda_low_rank_source(Dtype type) {
+  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"low_rank.cuh"});
 }
 
 std::string cuda_sum_source(Dtype type) {

@@ -103,7 +103,7 @@ std::string cuda_tridiagonal_source(int cluster, int lane_rows);
 std::string cuda_cg_source(Dtype type);
 /// The kernel of cg_condition.cuh.
 std::string cuda_cg_condition_source();
-std::string cuda_pivots_source(Dtype type);
+std::string cuda_low_rank_source(Dtype type);
 
 /// The kernel `nearest`.
 std::string cuda_nearest_source(Dtype type);

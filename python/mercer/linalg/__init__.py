@@ -47,6 +47,7 @@ if _typing.TYPE_CHECKING:
         lu_solve,
         nystrom,
         pivoted_cholesky,
+        rpcholesky,
         solve_cholesky,
         solve_lu,
         solve_triangular,
@@ -112,15 +113,20 @@ else:
             if split is not None and isinstance(a, split.ShardedOperator):
                 from mercer._torch.sharded_linalg import SERVED
 
+                if name not in SERVED:
+                    raise NotImplementedError(
+                        f"{name}: is not offered for operators that are split over ranks. "
+                        "Received one"
+                    )
                 return SERVED[name](a, *arguments, **options)
             return engine(a, *arguments, **options)
 
         return verb
 
     eigh_top = _served("eigh_top")
-    cg, nystrom, pivoted_cholesky = (
+    cg, nystrom, pivoted_cholesky, rpcholesky = (
         _calls.followed(_name, _served(_name), is_traced=False)
-        for _name in ("cg", "nystrom", "pivoted_cholesky")
+        for _name in ("cg", "nystrom", "pivoted_cholesky", "rpcholesky")
     )
     (
         cho_inverse, cho_inverse_diagonal, cho_solve, cholesky, eigh, lu_factor, lu_solve,
@@ -151,9 +157,15 @@ else:
 
 
 def _restored_preconditioner(
-    rows: Any, scale: float, rank: int, device: int | None = None
+    rows: Any,
+    values: list[float],
+    ridges: list[float],
+    least: float,
+    is_relative: bool,
+    most_weight: float,
+    like: Any,
 ) -> Preconditioner:
-    return restored_preconditioner(rows, scale, rank, device)
+    return restored_preconditioner(rows, values, ridges, least, is_relative, most_weight, like)
 
 
 def _restored_operator(
@@ -172,5 +184,5 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "KernelOperator", "Preconditioner", "cg", "cho_inverse", "cho_inverse_diagonal", "cho_solve",
     "cholesky", "eigh", "eigh_top", "inv_quad_logdet", "lu_factor", "lu_solve", "nystrom",
-    "pivoted_cholesky", "solve_cholesky", "solve_lu", "solve_triangular",
+    "pivoted_cholesky", "rpcholesky", "solve_cholesky", "solve_lu", "solve_triangular",
 ]  # fmt: skip

@@ -123,8 +123,10 @@ class Basis final : public BlockBasis {
         lapack_.gemm<T>(true, false, first, count, n_, 1, column(0), n_, block, n_, 0, c.data(), first);
         lapack_.gemm<T>(false, false, n_, count, first, -1, column(0), n_, c.data(), first, 1, block, n_);
       }
-      lapack_.gemm<T>(true, false, count, count, n_, 1, block, n_, block, n_, 0, gram.data(), count);
+      lapack_.syrk<T>(false, true, count, n_, 1, block, n_, 0, gram.data(), count);
     });
+    for (std::int64_t j = 0; j < count; ++j)
+      for (std::int64_t i = 0; i < j; ++i) gram[j + i * count] = gram[i + j * count];
     return {{c.begin(), c.end()}, {gram.begin(), gram.end()}};
   }
 

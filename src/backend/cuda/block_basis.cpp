@@ -7,6 +7,7 @@
 #include "backend/cuda/device_blas.h"
 #include "backend/cuda/small_eigen.h"
 #include "backend/cuda/workspace.h"
+#include "backend/small_matrix.h"
 #include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
@@ -19,18 +20,6 @@ constexpr std::int64_t kThreads = 256, kMostBlocks = 1024;
 constexpr std::int64_t kMostBlock = 64;  // columns of a block whose factor a device makes
 constexpr std::int64_t kFactorBytes = 2 * kMostBlock * kMostBlock * 8;
 constexpr std::int64_t kGapBlocks = 8;  // that share a column
-
-/// The inverse of an upper triangle.
-std::vector<double> inverse_of(const std::vector<double>& u, std::int64_t n) {
-  std::vector<double> inverse(u.size(), 0);
-  for (std::int64_t j = 0; j < n; ++j)
-    for (std::int64_t i = j; i >= 0; --i) {
-      double sum = i == j ? 1 : 0;
-      for (std::int64_t p = i + 1; p <= j; ++p) sum -= u[i + p * n] * inverse[p + j * n];
-      inverse[i + j * n] = sum / u[i + i * n];
-    }
-  return inverse;
-}
 
 template <class T>
 class Basis final : public BlockBasis {
@@ -195,7 +184,7 @@ class Basis final : public BlockBasis {
   }
 
   void divide(std::int64_t first, std::int64_t count, const std::vector<double>& u) override {
-    upload(at(small_), inverse_of(u, count), count * count);
+    upload(at(small_), SmallAlgebra(1).inverse_upper({count, count, u}).values, count * count);
     multiply_block(first, count);
   }
 

@@ -595,9 +595,9 @@ Kernel cg_kernels(const PairJob& job) {
                        [&] { return codegen::cuda_cg_source(job.type); });
 }
 
-Kernel pivot_kernels(const PairJob& job) {
-  return shared_kernel("begin_pivots", fmt::format("pivots {}", name_of(job.type)), job,
-                       [&] { return codegen::cuda_pivots_source(job.type); });
+Kernel low_rank_kernels(const PairJob& job) {
+  return shared_kernel("weigh_elements", fmt::format("low rank {}", name_of(job.type)), job,
+                       [&] { return codegen::cuda_low_rank_source(job.type); });
 }
 
 std::vector<Kernel> kron_kernels(const std::vector<plan::KronGpuPass>& passes, const PairJob& job, bool quickly) {

@@ -170,8 +170,8 @@ Kernel tridiagonal_kernels(const PairJob& job, int cluster, int lane_rows);
 Kernel cg_kernels(const PairJob& job);
 /// `cg_go_on` (cg_condition.cuh); for drivers with conditional nodes alone.
 Kernel cg_condition_kernel(const PairJob& job);
-/// `begin_pivots`; its module has the others of pivots.cuh.
-Kernel pivot_kernels(const PairJob& job);
+/// `weigh_elements`; its module has the others of low_rank.cuh.
+Kernel low_rank_kernels(const PairJob& job);
 
 /// The kernel of each pass. Where `quickly`, those that no cache has are quick ones; asked for again, they are full
 /// ones, waited for and loaded even while a graph is captured.

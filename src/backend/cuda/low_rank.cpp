@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "backend/cuda/device_blas.h"
@@ -16,28 +15,143 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kThreads = 256, kMostBlocks = 256;
+constexpr std::int64_t kThreads = 256, kMostBlocks = 1024;
+constexpr auto kDouble = static_cast<std::int64_t>(sizeof(double));
 
-/// Its memory belongs to no stream: it may outlive that in which it was made.
-class Factor final : public TallFactor {
+void launch_low_rank(const PairJob& place, const char* name, LowRankArguments& a, std::int64_t elements) {
+  const Kernel kernels = low_rank_kernels(place);
+  const Kernel kernel{kernels.module, &kernels.module->function(name)};
+  const std::int64_t blocks = std::clamp<std::int64_t>(ceil_div(elements, kThreads), 1, kMostBlocks);
+  launch(kernel, place, {blocks, 1}, kThreads, 0, a);
+}
+
+/// Memory that belongs to no stream: it may outlive that in which it was made.
+class DeviceMemory {
  public:
-  Factor(const char* op, Dtype type, std::int64_t length, std::int64_t rank, Device device) : device_(device) {
-    const std::int64_t bytes = checked_product({length, rank, static_cast<std::int64_t>(size_of(type))});
+  DeviceMemory(const char* op, std::int64_t bytes, Device device) : device_(device) {
     const CudaScope scope(device.index);
     check_cuda(need_cuda(op).memory_alloc(&memory_, static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1))), op,
                bytes);
-    columns_ = Tensor(reinterpret_cast<void*>(memory_), type, {length, rank}, {1, length});
-    columns_.device = device;
   }
-  ~Factor() override {
+  ~DeviceMemory() {
     try {
       const CudaScope scope(device_.index);
       cuda_driver()->memory_free(memory_);  // waits for what still reads it
     } catch (const Error&) {  // the context is lost, and the memory with it
     }
   }
-  Factor(const Factor&) = delete;
-  Factor& operator=(const Factor&) = delete;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  template <class T = void>
+  T* at(std::int64_t place = 0) const {
+    return reinterpret_cast<T*>(memory_) + place;
+  }
+  void* data() const { return reinterpret_cast<void*>(memory_); }
+
+ private:
+  const Device device_;
+  CuPointer memory_ = 0;
+};
+
+/// One product more than U's, whose weights lie on the device.
+class Map final : public LowRankMap {
+ public:
+  Map(std::shared_ptr<const TallFactor> factor, const LowRankWeights& weights)
+      : factor_(std::move(factor)), columns_(factor_->columns()), count_(weights.count()), scale_(weights.scales[0]),
+        rank_(columns_.shape[1]),
+        memory_("cg", (static_cast<std::int64_t>(weights.weights.size()) + count_) * kDouble, columns_.device) {
+    const DeviceBlas blas("Preconditioner", columns_.device, Queue{}, columns_.dtype);
+    blas.copy(memory_.data(), weights.weights.data(), weights.weights.size() * sizeof(double));
+    blas.copy(scales(), weights.scales.data(), weights.scales.size() * sizeof(double));
+    blas.wait();
+  }
+
+  void apply(const Tensor& r, const Tensor& out, const Queue& queue) const override {
+    const std::int64_t n = r.shape[0], k = r.shape[1];
+    if (n == 0 || k == 0) return;
+    if (k <= few_columns_of(columns_.dtype)) return apply_in(r, out, queue);  // with the bits of captured calls
+    const DeviceBlas blas("cg", columns_.device, queue, columns_.dtype, Captures::allowed);
+    few_columns_kernels(blas.place());  // a capture after this call has them
+    Workspace memory;
+    const std::int64_t part =
+        memory.add(checked_product({rank_, k, static_cast<std::int64_t>(size_of(columns_.dtype))}));
+    memory.take(blas.place());
+    blas.gemm(true, false, rank_, k, n, 1, columns_.data, n, r.data, r.strides[1], 0, memory.at(part), rank_);
+    weigh_parts(blas.place(), parts_at(memory.at(part), k));
+    blas.move(r, out);
+    blas.gemm(false, false, n, k, rank_, -outer_scale(), columns_.data, n, memory.at(part), rank_, outer_scale(),
+              out.data, out.strides[1]);
+    scale_columns(blas.place(), out);
+  }
+
+  void apply_in(const Tensor& r, const Tensor& out, const Queue& queue) const override {
+    const std::int64_t n = r.shape[0], k = r.shape[1];
+    if (n == 0 || k == 0) return;
+    const PairJob place = place_of("cg", columns_.device, queue, columns_.dtype);
+    const JobScope scope(place);
+    Tensor rows = columns_;
+    std::swap(rows.shape[0], rows.shape[1]);
+    std::swap(rows.strides[0], rows.strides[1]);
+    const FewColumns project(place, rows, k), expand(place, columns_, k);
+    Workspace memory;
+    const std::int64_t sums = memory.add(std::max(project.bytes(), expand.bytes()));
+    const std::int64_t part = memory.add(checked_product({rank_, k, static_cast<std::int64_t>(size_of(r.dtype))}));
+    low_rank_kernels(place);  // a rehearsal finds them
+    if (!memory.take(place)) return;
+    const Tensor parts = parts_at(memory.at(part), k);
+    project.run(r, parts, memory.at(sums));
+    weigh_parts(place, parts);
+    expand.run(parts, out, memory.at(sums), -outer_scale(), &r, outer_scale());
+    scale_columns(place, out);
+  }
+
+ private:
+  double* scales() const { return memory_.at<double>(count_ * rank_); }
+  /// One scale goes with the product.
+  double outer_scale() const { return count_ == 1 ? scale_ : 1; }
+  Tensor parts_at(void* memory, std::int64_t k) const { return {memory, columns_.dtype, {rank_, k}, {1, rank_}}; }
+
+  void weigh_parts(const PairJob& place, const Tensor& parts) const {
+    LowRankArguments a{};
+    a.to = parts.data;
+    a.from = parts.data;
+    a.rows = parts.shape[0];
+    a.columns = parts.shape[1];
+    a.to_step = a.from_step = parts.strides[1];
+    a.weights = memory_.at<double>();
+    a.row_step = 1;
+    a.column_step = count_ == 1 ? 0 : rank_;
+    launch_low_rank(place, "weigh_elements", a, parts.count());
+  }
+  void scale_columns(const PairJob& place, const Tensor& out) const {
+    if (count_ == 1) return;
+    LowRankArguments a{};
+    a.to = out.data;
+    a.from = out.data;
+    a.rows = out.shape[0];
+    a.columns = out.shape[1];
+    a.to_step = a.from_step = out.strides[1];
+    a.column_weights = scales();
+    launch_low_rank(place, "weigh_elements", a, out.count());
+  }
+
+  const std::shared_ptr<const TallFactor> factor_;
+  const Tensor columns_;
+  const std::int64_t count_;
+  const double scale_;
+  const std::int64_t rank_;
+  const DeviceMemory memory_;
+};
+
+class Factor final : public TallFactor {
+ public:
+  Factor(const char* op, Dtype type, std::int64_t length, std::int64_t rank, Device device)
+      : device_(device),
+        memory_(op, checked_product({length, rank, static_cast<std::int64_t>(size_of(type))}), device),
+        columns_(memory_.data(), type, {length, rank}, {1, length}) {
+    columns_.device = device;
+  }
 
   Tensor columns() const override { return columns_; }
 
@@ -49,108 +163,182 @@ class Factor final : public TallFactor {
     blas.wait();
   }
 
-  void apply(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const override {
-    const std::int64_t n = r.shape[0], k = r.shape[1], rank = columns_.shape[1];
-    if (n == 0 || k == 0) return;
-    if (k <= few_columns_of(columns_.dtype)) return apply_in(scale, r, out, queue);  // with the bits of captured calls
-    const DeviceBlas blas("cg", device_, queue, columns_.dtype, Captures::allowed);
-    few_columns_kernels(blas.place());  // a capture after this call has them
-    Workspace memory;
-    const std::int64_t parts =
-        memory.add(checked_product({rank, k, static_cast<std::int64_t>(size_of(columns_.dtype))}));
-    memory.take(blas.place());
-    blas.gemm(true, false, rank, k, n, 1, columns_.data, n, r.data, r.strides[1], 0, memory.at(parts), rank);
-    blas.move(r, out);
-    blas.gemm(false, false, n, k, rank, -scale, columns_.data, n, memory.at(parts), rank, scale, out.data,
-              out.strides[1]);
+  std::shared_ptr<const LowRankMap> map(const LowRankWeights& weights) const override {
+    return std::make_shared<Map>(shared_from_this(), weights);
   }
 
-  void apply_in(double scale, const Tensor& r, const Tensor& out, const Queue& queue) const override {
-    const std::int64_t n = r.shape[0], k = r.shape[1], rank = columns_.shape[1];
-    if (n == 0 || k == 0) return;
-    const PairJob place = place_of("cg", device_, queue, columns_.dtype);
-    const JobScope scope(place);
-    Tensor rows = columns_;
-    std::swap(rows.shape[0], rows.shape[1]);
-    std::swap(rows.strides[0], rows.strides[1]);
-    const FewColumns project(place, rows, k), expand(place, columns_, k);
+  std::vector<double> row_squares(const std::vector<double>& weights, const Queue& queue) const override {
+    const DeviceBlas blas("Preconditioner", device_, without_memory(queue), columns_.dtype);
     Workspace memory;
-    const std::int64_t sums = memory.add(std::max(project.bytes(), expand.bytes()));
-    const std::int64_t part = memory.add(checked_product({rank, k, static_cast<std::int64_t>(size_of(r.dtype))}));
-    if (!memory.take(place)) return;
-    const Tensor parts(memory.at(part), r.dtype, {rank, k}, {1, rank});
-    project.run(r, parts, memory.at(sums));
-    expand.run(parts, out, memory.at(sums), -scale, &r, scale);
+    const std::int64_t n = columns_.shape[0], rank = columns_.shape[1];
+    const std::int64_t sums = memory.add(n * kDouble), own = memory.add(rank * kDouble);
+    memory.take(blas.place());
+    blas.copy(memory.at(own), weights.data(), weights.size() * sizeof(double));
+    LowRankArguments a{};
+    a.from = columns_.data;
+    a.rows = n;
+    a.columns = rank;
+    a.from_step = n;
+    a.column_weights = memory.at<double>(own);
+    a.sums = memory.at<double>(sums);
+    launch_low_rank(blas.place(), "sum_squares", a, n);
+    std::vector<double> found(static_cast<std::size_t>(n));
+    blas.copy(found.data(), a.sums, found.size() * sizeof(double));
+    blas.wait();
+    return found;
+  }
+
+  void scaled(const std::vector<double>& rows, const std::vector<double>& columns, const Tensor& to,
+              const Queue& queue) const override {
+    const DeviceBlas blas("Preconditioner", device_, without_memory(queue), columns_.dtype);
+    Workspace memory;
+    const std::int64_t of_rows = memory.add(static_cast<std::int64_t>(rows.size()) * kDouble);
+    const std::int64_t of_columns = memory.add(static_cast<std::int64_t>(columns.size()) * kDouble);
+    memory.take(blas.place());
+    blas.copy(memory.at(of_rows), rows.data(), rows.size() * sizeof(double));
+    blas.copy(memory.at(of_columns), columns.data(), columns.size() * sizeof(double));
+    LowRankArguments a{};
+    a.to = to.data;
+    a.to_step = to.strides[1];
+    a.from = columns_.data;
+    a.from_step = a.rows = columns_.shape[0];
+    a.columns = columns_.shape[1];
+    a.weights = memory.at<double>(of_rows);
+    a.row_step = 1;
+    a.column_weights = memory.at<double>(of_columns);
+    launch_low_rank(blas.place(), "weigh_elements", a, columns_.count());
+    blas.wait();
   }
 
  private:
+  static Queue without_memory(Queue queue) {
+    queue.allocate = {};
+    return queue;
+  }
+
   const Device device_;
-  CuPointer memory_ = 0;
+  const DeviceMemory memory_;
   Tensor columns_;
 };
 
+/// What is left of the diagonal is the host's, which chooses; the device has the columns.
 class Pivots final : public PivotedColumns {
  public:
   Pivots(const char* op, Dtype type, std::int64_t length, Device device, const Queue& queue)
-      : n_(length), blas_(op, device, queue, type), kernels_(pivot_kernels(blas_.place())),
-        blocks_(std::clamp<std::int64_t>(ceil_div(length, kThreads), 1, kMostBlocks)) {
-    constexpr std::int64_t kBytes = 8;
-    const std::int64_t left = memory_.add(length * kBytes), values = memory_.add(blocks_ * kBytes),
-                       indices = memory_.add(blocks_ * kBytes);
-    memory_.take(blas_.place());
-    a_.left = memory_.at<double>(left);
-    a_.values = memory_.at<double>(values);
-    a_.indices = memory_.at<long long>(indices);
-    a_.rows = length;
-  }
+      : n_(length), blas_(op, device, queue, type), left_(static_cast<std::size_t>(length)) {}
 
-  Start begin(const Tensor& diagonal) override {
-    a_.diagonal = diagonal.data;
-    a_.diagonal_step = diagonal.strides[0];
-    const Pivot first = run("begin_pivots");
-    std::vector<double> left(static_cast<std::size_t>(n_));
-    blas_.copy(left.data(), a_.left, left.size() * sizeof(double));
+  void begin(const Tensor& diagonal) override {
+    Workspace memory;
+    LowRankArguments a{};
+    const std::int64_t values = memory.add(n_ * kDouble);
+    std::vector<long long> all(left_.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<long long>(i);
+    const std::int64_t places = memory.add(n_ * kDouble);
+    memory.take(blas_.place());
+    blas_.copy(memory.at(places), all.data(), all.size() * sizeof(long long));
+    a.from = diagonal.data;
+    a.rows = n_;
+    a.columns = 1;
+    a.indices = memory.at<long long>(places);
+    a.values = memory.at<double>(values);
+    launch_low_rank(blas_.place(), "move_rows", a, n_);
+    blas_.copy(left_.data(), a.values, left_.size() * sizeof(double));
     blas_.wait();
-    return {first, *std::min_element(left.begin(), left.end())};
   }
 
-  Pivot add(const Tensor& columns, Pivot pivot) override {
+  std::vector<double>& left() override { return left_; }
+
+  SmallMatrix rows(const Tensor& columns, const std::vector<std::int64_t>& indices) override {
+    SmallMatrix found(static_cast<std::int64_t>(indices.size()), columns.shape[1]);
+    if (found.values.empty()) return found;
+    Workspace memory;
+    const std::int64_t places = memory.add(found.rows * kDouble),
+                       values = memory.add(found.rows * found.cols * kDouble);
+    memory.take(blas_.place());
+    LowRankArguments a = some_rows(columns, memory.at<double>(values), memory.at<long long>(places), indices);
+    a.from = columns.data;
+    launch_low_rank(blas_.place(), "move_rows", a, found.rows * found.cols);
+    blas_.copy(found.values.data(), a.values, found.values.size() * sizeof(double));
+    blas_.wait();
+    return found;
+  }
+
+  void add(const Tensor& columns, const std::vector<std::int64_t>& pivots, const SmallMatrix& above,
+           const SmallMatrix& factor) override {
+    const std::int64_t count = factor.cols, before = columns.shape[1] - count;
     const auto bytes = static_cast<std::int64_t>(size_of(blas_.type()));
-    const std::int64_t before = columns.shape[1] - 1;
     char* const all = static_cast<char*>(columns.data);
-    char* const column = all + before * n_ * bytes;
-    if (before > 0)
-      blas_.gemm(false, true, n_, 1, before, -1, all, n_, all + pivot.index * bytes, n_, 1, column, n_);
-    a_.column = column;
-    a_.pivot = pivot.index;
-    a_.root = std::sqrt(pivot.left);
-    return run("add_pivot");
+    char* const block = all + before * n_ * bytes;
+    Workspace memory;
+    const std::int64_t spare = memory.add(checked_product({n_, count, bytes})),
+                       small = memory.add(std::max(before, count) * count * bytes), sums = memory.add(n_ * kDouble),
+                       places = memory.add(count * kDouble), values = memory.add(count * count * kDouble);
+    memory.take(blas_.place());
+    if (before > 0) {
+      upload(memory.at(small), above.values);
+      blas_.gemm(false, true, n_, count, before, -1, all, n_, memory.at(small), count, 1, block, n_);
+    }
+    upload(memory.at(small), SmallAlgebra(1).inverse_upper(factor).values);
+    blas_.gemm(false, false, n_, count, count, 1, block, n_, memory.at(small), count, 0, memory.at(spare), n_);
+    blas_.copy(block, memory.at(spare), static_cast<std::size_t>(n_ * count * bytes));
+    Tensor added = columns;
+    added.data = block;
+    added.shape = {n_, count};
+    put_pivots(added, pivots, factor, memory.at<double>(values), memory.at<long long>(places));
+    subtract_squares(added, memory.at<double>(sums));
+    for (const std::int64_t pivot : pivots) left_[pivot] = 0;
   }
 
  private:
-  Pivot run(const char* name) {
-    const Kernel kernel{kernels_.module, &kernels_.module->function(name)};
-    launch(kernel, blas_.place(), {blocks_, 1}, kThreads, 0, a_);
-    std::vector<double> values(static_cast<std::size_t>(blocks_));
-    std::vector<long long> indices(values.size());
-    blas_.copy(values.data(), a_.values, values.size() * sizeof(double));
-    blas_.copy(indices.data(), a_.indices, indices.size() * sizeof(long long));
+  LowRankArguments some_rows(const Tensor& columns, double* values, long long* places,
+                             const std::vector<std::int64_t>& indices) const {
+    const std::vector<long long> at(indices.begin(), indices.end());
+    blas_.copy(places, at.data(), at.size() * sizeof(long long));
+    LowRankArguments a{};
+    a.rows = static_cast<long long>(indices.size());
+    a.columns = columns.shape[1];
+    a.from_step = a.to_step = n_;
+    a.indices = places;
+    a.values = values;
+    return a;
+  }
+
+  /// Rounding does not touch what the factor says of its own rows.
+  void put_pivots(const Tensor& added, const std::vector<std::int64_t>& pivots, const SmallMatrix& factor,
+                  double* values, long long* places) const {
+    const SmallMatrix own = transposed(factor);
+    blas_.copy(values, own.values.data(), own.values.size() * sizeof(double));
+    LowRankArguments a = some_rows(added, values, places, pivots);
+    a.to = added.data;
+    launch_low_rank(blas_.place(), "move_rows", a, own.rows * own.cols);
+  }
+
+  void subtract_squares(const Tensor& added, double* sums) {
+    LowRankArguments a{};
+    a.from = added.data;
+    a.from_step = a.rows = n_;
+    a.columns = added.shape[1];
+    a.sums = sums;
+    launch_low_rank(blas_.place(), "sum_squares", a, n_);
+    std::vector<double> taken(left_.size());
+    blas_.copy(taken.data(), sums, taken.size() * sizeof(double));
     blas_.wait();
-    Pivot most{0, 0};
-    for (std::size_t block = 0; block < values.size(); ++block) {
-      if (!std::isfinite(values[block])) return {indices[block], std::numeric_limits<double>::quiet_NaN()};
-      const bool is_more = values[block] > most.left || (values[block] == most.left && indices[block] < most.index);
-      if (block == 0 || is_more) most = {indices[block], values[block]};
+    for (std::size_t i = 0; i < left_.size(); ++i) left_[i] -= taken[i];
+  }
+
+  /// The values of the host may go at once: memory that is not pinned is read before the call returns.
+  void upload(void* to, const std::vector<double>& values) const {
+    if (blas_.type() == Dtype::float64) {
+      blas_.copy(to, values.data(), values.size() * sizeof(double));
+      return;
     }
-    return most;
+    const std::vector<float> narrow(values.begin(), values.end());
+    blas_.copy(to, narrow.data(), narrow.size() * sizeof(float));
   }
 
   const std::int64_t n_;
   const DeviceBlas blas_;
-  const Kernel kernels_;
-  const std::int64_t blocks_;
-  Workspace memory_;
-  PivotArguments a_{};
+  std::vector<double> left_;
 };
 
 }  // namespace

@@ -669,14 +669,15 @@ struct TridiagonalArguments {
   unsigned long long seed;
 };
 
-// The choice of pivots (pivots.cuh).
-struct PivotArguments {
-  const void* diagonal;
-  void* column;
-  double *left, *values;  // [rows], [blocks]
-  long long* indices;     // [blocks]
-  long long rows, diagonal_step, pivot;
-  double root;  // of what is left of the pivot's diagonal
+// Maps of low rank and Cholesky's factor by columns (low_rank.cuh). Elements of a column are neighbours.
+struct LowRankArguments {
+  void* to;                // [rows, columns]
+  const void* from;        // likewise
+  const double *weights, *column_weights;  // or null
+  double *sums, *values;
+  const long long* indices;
+  long long rows, columns, to_step, from_step;  // from one column to the next
+  long long row_step, column_step;              // of the weights
 };
 
 // What a pass over neighbouring factors of a Kronecker product reads or writes, in elements. Their axes are joined to

@@ -594,7 +594,7 @@ class Collection {
       add_plain(fmt::format("dense-{}", name_of(type)), codegen::cuda_dense_source(type));
       add_plain(fmt::format("columns-{}", name_of(type)), codegen::cuda_columns_source(type));
       add_plain(fmt::format("conjugate-gradients-{}", name_of(type)), codegen::cuda_cg_source(type));
-      add_plain(fmt::format("pivots-{}", name_of(type)), codegen::cuda_pivots_source(type));
+      add_plain(fmt::format("low-rank-{}", name_of(type)), codegen::cuda_low_rank_source(type));
       add_small(type);
     }
     for (Dtype type : {Dtype::float32, Dtype::float64}) {

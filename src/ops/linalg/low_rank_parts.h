@@ -1,0 +1,40 @@
+// What preconditioners of low rank are made of: an approximation U diag(l) U^T of k, and the ridges beside it.
+//
+//   P = U diag(l) U^T + (least + ridge) (1 - U U^T),   of k + ridge, l and ridge summed on U;
+//   Nystrom's is P / (least + ridge), with what is left of k taken for its least eigenvalue; others have least = 0
+//
+// So P^-1 = scale (1 - U diag(w) U^T) with 1 - w = (least + ridge) / (l + ridge).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "backend/low_rank.h"
+#include "mercer/linalg.h"
+
+namespace mercer::linalg {
+
+struct LowRankParts {
+  std::shared_ptr<const TallFactor> columns;  // U, with a column of zeros where its rank is 0; null where n is
+  std::vector<double> values;                 // l [rank], the largest first
+  double least = 0;
+  bool is_relative = false;
+  double most_weight = 1;      // of w: what is known of U being orthonormal
+  std::vector<double> ridges;  // one, or one for each column
+
+  double outside(double ridge) const { return is_relative ? 1 : least + ridge; }
+  double weight(double value, double ridge) const {
+    const double sum = value + ridge;
+    return sum > 0 ? std::clamp((value - least) / sum, 0.0, most_weight) : 0;
+  }
+  /// Of P^-1, and of P^(1/2).
+  LowRankWeights inverse() const;
+  LowRankWeights root() const;
+};
+
+/// The preconditioner of these parts.
+Preconditioner preconditioner_of(LowRankParts parts, std::int64_t order, Dtype dtype, Device device);
+
+}  // namespace mercer::linalg
