@@ -112,7 +112,7 @@ struct Operator {
   /// The same as a part of a loop in a captured graph, on the device: in that queue, with memory from it alone; where
   /// the queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
   std::function<void(const Tensor& v, const Tensor& out, const Queue& queue)> multiply_in = {};
-  /// Of kernel_operator, without its ridges, and matrix_operator: out [n] is the diagonal. Empty where it is not offered.
+  /// Of kernel_operator, without its ridges, and matrix_operator: out [n] is the diagonal. Empty where there is none.
   std::function<void(const Tensor& out)> diagonal = {};
   /// Likewise: row j of out [rows, n], of neighbouring elements along each row, is the row indices[j] of the matrix.
   std::function<void(const std::vector<std::int64_t>& indices, const Tensor& out)> rows = {};
@@ -128,9 +128,9 @@ struct KernelTerms {
   const Tensor* weights = nullptr;  // likewise, from 0 on; a point of weight 0 leaves its ridge alone
 };
 /// f(x_m, x_n) with these terms, never stored: kernel_product on points x [n, K] of float32 or float64. x and what the
-/// arguments and the terms point to must outlive the operator. The queue is that of the arguments, whose row and col, if
-/// the formula reads them, must be one array. Ridges and weights in memory of the host must not be negative; those of a
-/// device are not looked at. Formulas that read indices have rows, one call each, and no diagonal.
+/// arguments and the terms point to must outlive the operator. The queue is that of the arguments, whose row and col,
+/// if the formula reads them, must be one array. Ridges and weights in memory of the host must not be negative; those
+/// of a device are not looked at. Formulas that read indices have rows, one call each, and no diagonal.
 Operator kernel_operator(const Formula& f, const Tensor& x, const KernelTerms& terms, const Arguments& arguments = {},
                          Context& context = Context::shared());
 Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, const Arguments& arguments = {},
@@ -242,12 +242,12 @@ struct CgOptions {
 /// own steps, and none any more once it has ended. A column ends when its residual b_j - a x_j, computed by one more
 /// product, meets the tolerance; where the recurrence promised too much, it starts again from there. A column of zeros
 /// gives zeros.
-/// ridges   Column j solves (a + ridge_j) x_j = b_j, so that a path of ridges shares every product. From 0 on and finite;
-///          those in memory of a device are not looked at before: a column with another one ends as one of NaN.
+/// ridges   Column j solves (a + ridge_j) x_j = b_j, so that a path of ridges shares every product. From 0 on and
+///          finite; those of a device are not looked at before: a column with another one ends as one of NaN.
 /// info     0; or, where the tolerance was missed, the products taken when they were used up, or -2 where the measured
-///          residual fell no more (float32 cannot reach every tolerance): x is what they led to; or -1, and x NaN, where
-///          a value was not finite or a is not positive definite. Without info numerical is thrown for the worst column,
-///          once x is written.
+///          residual fell no more (float32 cannot reach every tolerance): x is what they led to; or -1, and x NaN,
+///          where a value was not finite or a is not positive definite. Without info numerical is thrown for the worst
+///          column, once x is written.
 /// Streams  On CUDA in the operator's. Every decision is taken on the device; the host reads what was decided one round
 ///          later, so that the device never waits for it, and returns when all columns have ended, after one product
 ///          too many. With info it does not wait for the last of the work.
@@ -257,6 +257,13 @@ struct CgOptions {
 ///          used in this stream before, and outlive the graph.
 void cg(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options = {},
         Context& context = Context::shared());
+
+/// The same for a symmetric operator that may be indefinite, or singular: minimal residuals (Paige, Saunders, "Solution
+/// of sparse indefinite systems of linear equations", SIAM J. Numer. Anal. 12, 1975). Without a preconditioner; ridges
+/// are as in cg. Where b is not in the range of a singular a, x has the least residual, which stagnates: info is -2. It
+/// holds three vectors a column more than cg.
+void minres(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options = {},
+            Context& context = Context::shared());
 
 /// Bytes of scratch memory that a call on CUDA arrays takes; 0 on the CPU. See workspace_size of mercer/pairwise.h.
 std::int64_t workspace_size(const Options& options, const std::function<void(const Options&)>& call);

@@ -985,6 +985,19 @@ def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Pr
 @overload
 def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
+@overload
+def minres(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[True] = True) -> mercer._types.ArrayT:
+    """
+    Solves a x = b for a symmetric operator, indefinite ones among them, by products alone: minimal residuals.
+
+    Arguments, result, errors, and work on CUDA: those of cg, without a preconditioner (Paige, Saunders, 1975). For a
+    positive definite operator cg takes as many products and three vectors a column less. Where a is singular and b not in
+    its range, the residual stagnates at its least value: info is -2.
+    """
+
+@overload
+def minres(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
+
 def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, alpha: float | mercer._types.Array = 1, beta: float | mercer._types.Array = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     alpha op(x) (op(F1) (x) ... (x) op(FN)) + beta y; the Kronecker product is never stored.

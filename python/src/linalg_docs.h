@@ -252,6 +252,21 @@ and check=False must be given: the graph repeats its rounds until all columns ha
 older than CUDA 12.4 all of them, with zeros for columns that have ended). A call outside of the capture must have gone
 before, in the same stream, and a, b and the preconditioner must live as long as the graph.)doc";
 
+#define MERCER_MINRES                                                                                          \
+  "def minres(a: typing.Any, b: " MERCER_ARRAY                                                                 \
+  ", *, ridge: typing.Any = None, tol: float | None = None, max_iter: int | None = None, x0: " MERCER_OPTIONAL \
+  ", out: " MERCER_OPTIONAL ", "
+inline constexpr char kMinresChecked[] = MERCER_MINRES "check: typing.Literal[True] = True) -> " MERCER_ARRAY;
+inline constexpr char kMinresUnchecked[] =
+    MERCER_MINRES "check: typing.Literal[False]) -> tuple[" MERCER_ARRAY ", " MERCER_ARRAY ", " MERCER_ARRAY "]";
+#undef MERCER_MINRES
+inline constexpr char kMinresDoc[] =
+    R"doc(Solves a x = b for a symmetric operator, indefinite ones among them, by products alone: minimal residuals.
+
+Arguments, result, errors, and work on CUDA: those of cg, without a preconditioner (Paige, Saunders, 1975). For a
+positive definite operator cg takes as many products and three vectors a column less. Where a is singular and b not in
+its range, the residual stagnates at its least value: info is -2.)doc";
+
 inline constexpr char kPreconditionerDoc[] =
     R"doc(A symmetric positive definite matrix P near an operator k + ridge: a multiple of the identity and a low rank.
 

@@ -2,6 +2,7 @@
 // with the operator and the preconditioner. What a column does next is decided where it lies (kernels/cuda/cg_state.h).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -23,6 +24,7 @@ class CgColumns {
     std::int64_t length = 0, columns = 0;
     double tolerance = 0;
     bool preconditioned = false;
+    bool indefinite = false;  // minimal residuals, which no preconditioner serves
   };
   /// What a round ends with; see CgTurn.
   struct Round {
@@ -65,7 +67,8 @@ class CgColumns {
   static CgTurn turn_of(const Sizes& sizes, Round round) {
     // Far below what anybody asks for, and far from where squares and products of such numbers vanish.
     const double least = sizes.type == Dtype::float32 ? 1e-40 : 1e-200;
-    return {round.first, round.measures, round.last, sizes.tolerance * sizes.tolerance, least};
+    const double unit = sizes.type == Dtype::float32 ? 1e-6 : 1e-14;
+    return {round.first, round.measures, round.last, sizes.tolerance * sizes.tolerance, least, unit};
   }
 };
 

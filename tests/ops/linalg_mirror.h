@@ -193,12 +193,14 @@ inline void cg(const MakeOperator& make, const Tensor& points, const Tensor& b, 
   std::vector<const Tensor*> outputs{&x};
   for (const Tensor* numbers : {options.info, options.iterations})
     if (numbers != nullptr) outputs.push_back(numbers);
-  const std::vector<const Tensor*> inputs{&points, &b, options.guess};
+  const std::vector<const Tensor*> inputs{&points, &b, options.guess, options.ridges};
   take_linalg_to_cuda(inputs, outputs, {}, context, [&](const CudaCall& at, const linalg::Options& queued) {
     linalg::CgOptions moved = options;
     const Tensor info = options.info != nullptr ? at(*options.info) : Tensor();
     const Tensor iterations = options.iterations != nullptr ? at(*options.iterations) : Tensor();
     const Tensor guess = options.guess != nullptr ? at(*options.guess) : Tensor();
+    const Tensor ridges = options.ridges != nullptr ? at(*options.ridges) : Tensor();
+    if (options.ridges != nullptr) moved.ridges = &ridges;
     if (options.info != nullptr) moved.info = &info;
     if (options.guess != nullptr) moved.guess = &guess;
     if (options.iterations != nullptr) moved.iterations = &iterations;

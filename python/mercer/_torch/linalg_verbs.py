@@ -230,4 +230,4 @@ VERBS: dict[str, Callable[..., Any]] = {
     "solve_lu": solve_lu,
     "eigh": eigh,
 }
-ON_MEMORY = ("cg", "nystrom", "pivoted_cholesky")
+ON_MEMORY = ("cg", "nystrom", "pivoted_cholesky", "rpcholesky")

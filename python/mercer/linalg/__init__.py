@@ -32,6 +32,7 @@ from mercer._mercer import (
     Preconditioner,
     restored_preconditioner,
 )  # fmt: skip
+from mercer.linalg._sap import sap
 
 if _typing.TYPE_CHECKING:
     from mercer._mercer import (
@@ -45,6 +46,7 @@ if _typing.TYPE_CHECKING:
         eigh_top,
         lu_factor,
         lu_solve,
+        minres,
         nystrom,
         pivoted_cholesky,
         rpcholesky,
@@ -123,7 +125,7 @@ else:
 
         return verb
 
-    eigh_top = _served("eigh_top")
+    eigh_top, minres = map(_served, ("eigh_top", "minres"))
     cg, nystrom, pivoted_cholesky, rpcholesky = (
         _calls.followed(_name, _served(_name), is_traced=False)
         for _name in ("cg", "nystrom", "pivoted_cholesky", "rpcholesky")
@@ -183,6 +185,6 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "KernelOperator", "Preconditioner", "cg", "cho_inverse", "cho_inverse_diagonal", "cho_solve",
-    "cholesky", "eigh", "eigh_top", "inv_quad_logdet", "lu_factor", "lu_solve", "nystrom",
-    "pivoted_cholesky", "rpcholesky", "solve_cholesky", "solve_lu", "solve_triangular",
+    "cholesky", "eigh", "eigh_top", "inv_quad_logdet", "lu_factor", "lu_solve", "minres", "nystrom",
+    "pivoted_cholesky", "rpcholesky", "sap", "solve_cholesky", "solve_lu", "solve_triangular",
 ]  # fmt: skip

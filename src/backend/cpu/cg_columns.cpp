@@ -30,7 +30,8 @@ class Columns final : public CgColumns {
   Columns(const Sizes& sizes, Pool& pool)
       : sizes_(sizes), n_(sizes.length), pool_(pool), states_(static_cast<std::size_t>(sizes.columns)),
         sums_(states_.size()), right_(vectors()), x_(vectors()), r_(vectors()), p_(vectors()), product_(vectors()),
-        z_(sizes.preconditioned ? vectors() : AlignedBuffer()) {}
+        z_(sizes.preconditioned ? vectors() : AlignedBuffer()), w_(indefinite_vectors()),
+        w_before_(indefinite_vectors()), v_before_(indefinite_vectors()) {}
 
   Tensor operand() const override { return all(p_); }
   Tensor product() const override { return all(product_); }
@@ -45,7 +46,12 @@ class Columns final : public CgColumns {
   }
   void turn(Round round) override {
     const CgTurn turn = turn_of(sizes_, round);
-    for_each([&](std::int64_t j) { turn_column(j, turn); });
+    for_each([&](std::int64_t j) {
+      if (sizes_.indefinite)
+        turn_indefinite(j, turn);
+      else
+        turn_column(j, turn);
+    });
   }
 
   bool has_ended() override {
@@ -72,6 +78,7 @@ class Columns final : public CgColumns {
 
  private:
   AlignedBuffer vectors() const { return aligned_array<T>(n_ * sizes_.columns); }
+  AlignedBuffer indefinite_vectors() const { return sizes_.indefinite ? vectors() : AlignedBuffer(); }
   T* at(const AlignedBuffer& vectors, std::int64_t j) const { return vectors.as<T>() + j * n_; }
   Tensor all(const AlignedBuffer& vectors) const {
     return {vectors.as<T>(), dtype_of<T>(), {n_, sizes_.columns}, {1, n_}};
@@ -138,6 +145,7 @@ class Columns final : public CgColumns {
     } else {
       const double own = ridge != 0 ? ridge * dot(p_, p_, j) : 0;
       const double curvature = sums_[j].curvature = dot(p_, product_, j) + own;
+      if (sizes_.indefinite) return step_indefinite(j, curvature);
       const double alpha = curvature > 0 ? state.product / curvature : 0;
       for (std::int64_t i = 0; i < n_; ++i) {
         x[i] = static_cast<T>(double(x[i]) + alpha * double(p[i]));
@@ -145,6 +153,38 @@ class Columns final : public CgColumns {
       }
     }
     sums_[j].residual = dot(r_, r_, j);
+  }
+
+  /// r = a v - alpha v - beta v_before.
+  void step_indefinite(std::int64_t j, double alpha) {
+    const CgColumn& state = states_[j];
+    T* r = at(r_, j);
+    const T *v = at(p_, j), *product = at(product_, j), *before = at(v_before_, j);
+    for (std::int64_t i = 0; i < n_; ++i)
+      r[i] = static_cast<T>(double(product[i]) + (state.ridge - alpha) * double(v[i]) - state.beta * double(before[i]));
+    sums_[j].residual = dot(r_, r_, j);
+  }
+
+  void turn_indefinite(std::int64_t j, CgTurn turn) {
+    CgColumn& state = states_[j];
+    const MinresNext next = minres_turn(&state, sums_[j], turn);
+    T *x = at(x_, j), *p = at(p_, j), *w = at(w_, j), *w_before = at(w_before_, j), *v_before = at(v_before_, j);
+    const T* r = at(r_, j);
+    for (std::int64_t i = 0; i < n_; ++i) {
+      if (next.moves) {
+        const double own = double(p[i]) - next.of_w * double(w[i]) - next.of_before * double(w_before[i]);
+        const double moved = next.scale * own;
+        w_before[i] = w[i];
+        w[i] = static_cast<T>(moved);
+        v_before[i] = p[i];
+        x[i] = static_cast<T>(double(x[i]) + next.step * moved);
+      }
+      if (next.begins) w[i] = w_before[i] = v_before[i] = T(0);
+      const double value = state.operand == kCgSolution    ? double(x[i])
+                           : state.operand == kCgDirection ? next.of_residual * double(r[i])
+                                                           : 0;
+      p[i] = static_cast<T>(value);
+    }
   }
 
   void turn_column(std::int64_t j, CgTurn turn) {
@@ -169,7 +209,7 @@ class Columns final : public CgColumns {
   Pool& pool_;
   std::vector<CgColumn> states_;
   std::vector<CgSums> sums_;
-  AlignedBuffer right_, x_, r_, p_, product_, z_;
+  AlignedBuffer right_, x_, r_, p_, product_, z_, w_, w_before_, v_before_;
 };
 
 }  // namespace

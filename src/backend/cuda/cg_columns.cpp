@@ -70,8 +70,8 @@ class Columns final : public CgColumns {
     const auto add = [&](std::int64_t values, std::int64_t bytes) {
       return memory_.add(checked_product({values, sizes.columns, bytes}));
     };
-    std::array<std::int64_t, 6> vectors{};
-    const std::size_t count = sizes.preconditioned ? 6 : 5;
+    std::array<std::int64_t, 8> vectors{};
+    const std::size_t count = sizes.indefinite ? 8 : sizes.preconditioned ? 6 : 5;
     for (std::size_t i = 0; i < count; ++i) vectors[i] = add(sizes.length, element);
     const std::int64_t sums = add(3 * parts_, sizeof(double)), states = add(2, sizeof(CgColumn)),
                        flags = add(1, sizeof(int)), left = memory_.add(sizeof(long long));
@@ -83,6 +83,11 @@ class Columns final : public CgColumns {
     a_.p = at(3);
     a_.product = at(4);
     a_.z = sizes.preconditioned ? at(5) : a_.r;
+    if (sizes.indefinite) {
+      a_.w = at(5);
+      a_.w_before = at(6);
+      a_.v_before = at(7);
+    }
     a_.sums = memory_.at<double>(sums);
     a_.largest = a_.sums + 2 * parts_ * sizes.columns;  // that of the curvatures
     a_.state = memory_.at<CgColumn>(states);
@@ -125,13 +130,13 @@ class Columns final : public CgColumns {
 
   void step() override {
     run("cg_measure_curvature");
-    run("cg_step");
+    run(sizes_.indefinite ? "minres_step" : "cg_step");
   }
 
   void turn(Round round) override {
     a_.turn = turn_of(sizes_, round);
     if (sizes_.preconditioned) run("cg_measure_preconditioned");
-    run("cg_turn_columns");
+    run(sizes_.indefinite ? "minres_turn_columns" : "cg_turn_columns");
     std::swap(a_.state, a_.state_next);
   }
 

@@ -1,6 +1,7 @@
 #include "backend/row_sums.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/cuda/kernels.h"
 #include "core/integers.h"

@@ -148,6 +148,57 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_step(const __grid_co
   cg_store(a, at, CG_RESIDUAL, sum);
 }
 
+// r = b - a x, or a v - alpha v - beta v_before.
+extern "C" __global__ void __launch_bounds__(CG_THREADS) minres_step(const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  const CgColumn state = a.state[at.column];
+  if (state.operand == kCgZeros) return;
+  const bool measures = state.operand == kCgSolution;
+  REAL* r = at.of(a, a.r);
+  const REAL *v = at.of(a, a.p), *product = at.of(a, a.product), *right = at.of(a, a.right);
+  const REAL* before = at.of(a, a.v_before);
+  const double alpha = measures ? 0 : cg_sum(a, at, CG_CURVATURE);
+  double sum = 0;
+  for (i64 i = at.first; i < a.rows; i += at.step) {
+    const double product_of = (double)product[i] + (state.ridge - alpha) * (double)v[i];
+    r[i] = (REAL)(measures ? (double)right[i] - product_of : product_of - state.beta * (double)before[i]);
+    sum += (double)r[i] * (double)r[i];
+  }
+  cg_store(a, at, CG_RESIDUAL, sum);
+}
+
+extern "C" __global__ void __launch_bounds__(CG_THREADS) minres_turn_columns(const __grid_constant__ CgArguments a) {
+  const CgPart at(a);
+  CgColumn state = a.state[at.column];
+  CgSums sums = {};
+  if (state.status == kCgLive) {
+    sums.residual = cg_sum(a, at, CG_RESIDUAL);
+    sums.curvature = state.operand == kCgDirection ? cg_sum(a, at, CG_CURVATURE) : 0;
+  }
+  const MinresNext next = minres_turn(&state, sums, a.turn);
+  REAL *x = at.of(a, a.x), *p = at.of(a, a.p), *w = at.of(a, a.w);
+  REAL *w_before = at.of(a, a.w_before), *v_before = at.of(a, a.v_before);
+  const REAL* r = at.of(a, a.r);
+  for (i64 i = at.first; i < a.rows; i += at.step) {
+    if (next.moves) {
+      const double v = (double)p[i], last = (double)w[i];
+      const double moved = next.scale * (v - next.of_w * last - next.of_before * (double)w_before[i]);
+      w_before[i] = w[i];
+      w[i] = (REAL)moved;
+      v_before[i] = p[i];
+      x[i] = (REAL)((double)x[i] + next.step * moved);
+    }
+    if (next.begins) w[i] = w_before[i] = v_before[i] = 0;
+    double value = 0;
+    if (state.operand == kCgSolution) value = (double)x[i];
+    if (state.operand == kCgDirection) value = next.of_residual * (double)r[i];
+    p[i] = (REAL)value;
+  }
+  if (at.part != 0 || threadIdx.x != 0) return;
+  a.state_next[at.column] = state;
+  a.flags[at.column] = state.status;
+}
+
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_preconditioned(
     const __grid_constant__ CgArguments a) {
   const CgPart at(a);

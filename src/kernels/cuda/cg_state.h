@@ -7,6 +7,10 @@
 //   zeros            when it has ended
 //
 // a is the operator plus the column's own ridge, which is added to every product: a p = product + ridge p.
+//
+// Minimal residuals go the same way (minres_turn). Their direction is the next vector of Lanczos's recurrence, v:
+//
+//   beta' v' = a v - alpha v - beta v_before;  w' = (v - delta w - epsilon w_before) / gamma;  x += phi w'
 #ifndef MERCER_CUDA_CG_STATE
 #define MERCER_CUDA_CG_STATE
 
@@ -35,6 +39,11 @@ struct CgColumn {
   double measured;  // |b - a x|^2 when that was last measured
   long long rounds;
   int status, operand;
+  // Of minimal residuals: the recurrence, its rotation, and the residual that it promises.
+  double beta, cosine, sine, bar, epsilon, left, size;
+  double mark;       // left^2 when it last fell, after so many rounds
+  long long marked;
+  int is_flat;       // it falls no more
 };
 
 // Sums over a column, after the round's product.
@@ -50,6 +59,7 @@ struct CgTurn {
   int last;        // no round is left
   double part;     // squared tolerance
   double least;    // squared residuals below this are taken for small enough to be measured
+  double unit;     // what products lose
 };
 
 struct CgNext {
@@ -61,6 +71,12 @@ struct CgNext {
 #define MERCER_CG_UNDERSHOOT 0.25
 // A measured residual that has not fallen to this part of the one before, squared, never will.
 #define MERCER_CG_FALL 0.5625
+
+// A residual of minimal residuals, squared, falls where it comes below this part of itself. Where it has not for half
+// of the rounds and some, or for a tenth while a is nothing beside its size on it, it is at its least: a is singular,
+// and further rounds add rounding to x.
+#define MERCER_MINRES_FALL 0.9999
+#define MERCER_MINRES_WAIT 40
 
 MERCER_INLINE int cg_is_finite(double value) { return value - value == 0.0; }
 
@@ -107,12 +123,96 @@ MERCER_INLINE struct CgNext cg_turn(struct CgColumn* c, struct CgSums sums, stru
   return next;
 }
 
+// What the vectors of a column become; see minres_turn.
+struct MinresNext {
+  double of_w, of_before, scale;  // w' = scale (v - of_w w - of_before w_before)
+  double step;                    // x += step w'
+  double of_residual;             // v' = of_residual r
+  int moves, begins;              // w, w_before and v_before move on; or are zeros
+};
+
+// The state after a round of minimal residuals, where sums.curvature is alpha and sums.residual |r|^2, of what is to be
+// the next v or of what was measured.
+MERCER_INLINE struct MinresNext minres_turn(struct CgColumn* c, struct CgSums sums, struct CgTurn turn) {
+  struct MinresNext next = {0.0, 0.0, 0.0, 0.0, 0.0, 0, 0};
+  const int was = c->operand;
+  const double before = c->measured;
+  if (c->status != kCgLive) return next;
+  if (turn.first) {
+    c->right = sums.residual;
+    c->measured = turn.measures ? -1.0 : sums.residual;
+    if (!cg_is_finite(sums.residual)) c->status = kCgNotFinite;
+    else if (sums.residual == 0.0) c->status = kCgConverged;
+  } else {
+    c->rounds += 1;
+    if (!cg_is_finite(sums.residual) || !cg_is_finite(sums.curvature)) c->status = kCgNotFinite;
+    else if (was == kCgSolution) {
+      c->measured = sums.residual;
+      if (sums.residual <= turn.part * c->right) c->status = kCgConverged;
+      else if (c->is_flat) c->status = kCgStagnated;
+      else if (turn.last) c->status = kCgStopped;
+      else if (before >= 0.0 && sums.residual > MERCER_CG_FALL * before) c->status = kCgStagnated;
+    }
+  }
+  c->operand = kCgZeros;
+  if (c->status != kCgLive) return next;
+  const double beta = sqrt(sums.residual);
+  int is_small = 0;
+  if (was == kCgDirection) {
+    const double alpha = sums.curvature, row = sqrt(c->beta * c->beta + alpha * alpha + beta * beta);
+    const double delta = c->cosine * c->bar + c->sine * alpha, bar = c->sine * c->bar - c->cosine * alpha;
+    const double gamma = sqrt(bar * bar + beta * beta);
+    c->size = row > c->size ? row : c->size;
+    next.moves = 1;
+    next.of_w = delta;
+    next.of_before = c->epsilon;
+    c->epsilon = c->sine * beta;
+    c->bar = -c->cosine * beta;
+    // |a r| / |r| of the last x, which for a singular matrix goes to zero where r does not.
+    const double slope = sqrt(bar * bar + c->bar * c->bar);
+    // Of a singular matrix the last direction moves nothing.
+    const int serves = gamma > turn.unit * c->size;
+    if (serves) {
+      next.scale = 1.0 / gamma;
+      c->cosine = bar / gamma;
+      c->sine = beta / gamma;
+      next.step = c->cosine * c->left;
+    } else {
+      c->cosine = 0.0;
+      c->sine = 1.0;
+    }
+    c->left *= c->sine;
+    const double left = c->left * c->left;
+    if (left < MERCER_MINRES_FALL * c->mark) {
+      c->mark = left;
+      c->marked = c->rounds;
+    }
+    const long long flat = c->rounds - c->marked;
+    c->is_flat = 2 * flat > c->rounds + MERCER_MINRES_WAIT ||
+                 (10 * flat > c->rounds + 2 * MERCER_MINRES_WAIT && slope <= sqrt(turn.unit) * c->size);
+    is_small = left <= MERCER_CG_UNDERSHOOT * turn.part * c->right || left <= turn.least || !serves ||
+               beta <= turn.unit * turn.unit * c->size || c->is_flat;
+  } else {
+    next.begins = 1;
+    c->left = beta;
+    c->mark = sums.residual;
+    c->marked = c->rounds;
+    c->cosine = -1.0;
+    c->sine = c->bar = c->epsilon = 0.0;
+  }
+  c->beta = was == kCgDirection ? beta : 0.0;
+  c->operand = turn.measures || is_small ? kCgSolution : kCgDirection;
+  if (beta > 0.0) next.of_residual = 1.0 / beta;
+  return next;
+}
+
 // Vectors are [columns][rows]; b, guess and out have the caller's strides.
 struct CgArguments {
   const void *b, *guess, *ridges;
   void* out;
   long long *info, *rounds_out;  // of the caller, or null
   void *right, *x, *r, *p, *product;
+  void *w, *w_before, *v_before;  // of minimal residuals
   const void* z;             // the preconditioned r, or r
   double *largest, *sums;    // [columns][parts], and three of them for the sums
   struct CgColumn* state;      // [columns]

@@ -4,7 +4,8 @@
 //   until |r| is small:  alpha = r^T z / p^T a p;  x += alpha p;  r -= alpha a p
 //                        beta = (P^-1 r)^T r / z^T r before;  z = P^-1 r;  p = z + beta p
 //
-// A round is one product with the operator, of which every column makes what it needs (kernels/cuda/cg_state.h).
+// or minimal residuals, which share the rounds. A round is one product with the operator, of which every column makes
+// what it needs (kernels/cuda/cg_state.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -45,8 +46,9 @@ Tensor as_numbers(const Tensor& t) {
 
 class Solve {
  public:
-  Solve(const char* op, const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options)
-      : op_(op), a_(a), b_(b), x_(x), options_(options) {
+  /// `indefinite`: by minimal residuals.
+  Solve(const char* op, const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options, bool indefinite)
+      : op_(op), a_(a), b_(b), x_(x), options_(options), indefinite_(indefinite) {
     check_shapes();
     check_numbers(options.info, "info");
     check_numbers(options.iterations, "iterations");
@@ -69,7 +71,7 @@ class Solve {
     const Tensor b = as_columns(b_), x = as_columns(x_);
     if (b.shape[1] == 0) return;
     const Preconditioner* const inverse = options_.preconditioner;
-    const CgColumns::Sizes sizes{op_, a_.dtype, a_.order, b.shape[1], tolerance_, inverse != nullptr};
+    const CgColumns::Sizes sizes{op_, a_.dtype, a_.order, b.shape[1], tolerance_, inverse != nullptr, indefinite_};
     const std::unique_ptr<CgColumns> columns = a_.device.kind == DeviceKind::cuda
                                                    ? cuda::cg_columns(sizes, a_.device, a_.queue)
                                                    : cpu::cg_columns(sizes, context.state().pool);
@@ -197,6 +199,7 @@ class Solve {
   void check_preconditioner() const {
     const Preconditioner* const inverse = options_.preconditioner;
     if (inverse == nullptr) return;
+    require(!indefinite_, "{}: preconditioners are not offered. Received one.", op_);
     require(inverse->order == a_.order && inverse->dtype == a_.dtype && inverse->device == a_.device && inverse->apply,
             "{}: the preconditioner must be of the operator's order, dtype and device ({}, {}, {}). Received {}, {}, "
             "{}.",
@@ -258,6 +261,7 @@ class Solve {
   const Operator& a_;
   const Tensor &b_, &x_;
   const CgOptions& options_;
+  const bool indefinite_;
   double tolerance_ = 0;
   std::int64_t most_ = 0;
 };
@@ -267,7 +271,13 @@ class Solve {
 void cg(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options, Context& context) {
   const char* op = options.verb != nullptr ? options.verb : "cg";
   ops::check_operator(op, a);
-  Solve(op, a, b, x, options).run(context);
+  Solve(op, a, b, x, options, false).run(context);
+}
+
+void minres(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options, Context& context) {
+  const char* op = options.verb != nullptr ? options.verb : "minres";
+  ops::check_operator(op, a);
+  Solve(op, a, b, x, options, true).run(context);
 }
 
 }  // namespace mercer::linalg
