@@ -51,6 +51,34 @@ def check_cg(ranks):
     close(out, solution, bound)
 
 
+def check_ridges_of_columns(ranks):
+    b = randn(N, 3, seed=5)
+    a, dense = operators(ranks)
+    path = torch.tensor([0.0, 1.0, 20.0], dtype=torch.float64)
+    for ridge in (path, path.tolist()):
+        x = mc.linalg.cg(a, ranks.put(b), ridge=ridge).full_tensor()
+        gap = (b - dense @ x - path * x).norm(dim=0)
+        assert (gap <= 1.01e-10 * b.norm(dim=0)).all()
+    raises(
+        ValueError, "cg: ridge must be a number or have one for each column of b, shape (3,)",
+        lambda: mc.linalg.cg(a, ranks.put(b), ridge=[1.0]),
+    )  # fmt: skip
+    raises(
+        ValueError, "cg: ridge must be from 0 on and finite",
+        lambda: mc.linalg.cg(a, ranks.put(b), ridge=-1.0),
+    )  # fmt: skip
+    raises(
+        NotImplementedError, "minres: is not offered for operators of DTensors",
+        lambda: mc.linalg.minres(a, ranks.put(b)),
+    )  # fmt: skip
+    x, info, _ = mc.linalg.cg(a, ranks.put(b), tol=1e-17, check=False)
+    assert info.to_local().tolist() == [-2] * 3
+    raises(
+        mc.LinAlgError, "where it stagnated: float64 gets no further",
+        lambda: mc.linalg.cg(a, ranks.put(b), tol=1e-17),
+    )  # fmt: skip
+
+
 def check_cg_fails_alike(ranks):
     b = randn(N, 2, seed=2)
     a, _ = operators(ranks)

@@ -68,6 +68,15 @@ def check_plain_tensors_and_placements(ranks):
         ValueError, "write x.redistribute(placements=[Shard(0)])",
         lambda: mc.linalg.KernelOperator("l1", ranks.put(X, Shard(1))),
     )  # fmt: skip
+    for name in ("weights", "w", "row", "col"):
+        raises(
+            NotImplementedError, f"KernelOperator: {name} is not offered for points of DTensors",
+            lambda name=name: mc.linalg.KernelOperator("gauss", x, **{name: X[:, 0]}),
+        )  # fmt: skip
+    raises(
+        NotImplementedError, "ridge must be a number for points of DTensors",
+        lambda: mc.linalg.KernelOperator("gauss", x, ridge=X[:, 0]),
+    )  # fmt: skip
     a = mc.linalg.KernelOperator("gauss", x, ridge=0.5)
     raises(ValueError, "write distribute_tensor(b, mesh", lambda: mc.linalg.cg(a, X))
     raises(ValueError, "must have the shape [n, k]", lambda: mc.linalg.cg(a, ranks.put(Z)))

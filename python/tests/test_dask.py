@@ -586,6 +586,33 @@ def test_chunks_of_cupy(cupy, rng):
     np.testing.assert_allclose(mc.linalg.cg(a, b), mc.linalg.cg(alone, b), rtol=1e-7)
 
 
+def test_operators_of_weighted_points(rng):
+    x, b = rng.standard_normal((90, 3)), rng.standard_normal((90, 2))
+    weights, ridge, row = rng.uniform(0, 1, 90), rng.uniform(0.5, 2, 90), rng.uniform(1, 2, 90)
+    weights[:5] = 0
+    text, w = "exp(-sum(w*square(x-z)))*(row+col)", np.array([1.0, 0.5, 0.0])
+    options = {"ridge": ridge, "weights": weights, "w": w, "row": row, "col": row}
+    given = da.from_array(x, chunks=((40, 50), -1))
+    operator = mc.linalg.KernelOperator(text, given, **options)
+    alone = mc.linalg.KernelOperator(text, x, **options)
+    size = np.abs(alone.rows(slice(None))) @ np.abs(b)
+    assert (np.abs(operator @ b - alone @ b) <= 1e-13 * size).all()
+    np.testing.assert_array_equal(operator @ b[:, 0], (operator @ b[:, :1])[:, 0])
+    path = [0.0, 4.0]
+    np.testing.assert_allclose(
+        mc.linalg.cg(operator, b, ridge=path), mc.linalg.cg(alone, b, ridge=path), rtol=1e-7
+    )
+    for name in ("ridge", "weights"):
+        with pytest.raises(ValueError, match=f"{name} must be from 0 on and finite"):
+            mc.linalg.KernelOperator(text, given, **{**options, name: -ridge})
+        with pytest.raises(ValueError, match=rf"{name} must have shape \(90,\). Received \(89,"):
+            mc.linalg.KernelOperator(text, given, **{**options, name: ridge[1:]})
+    with pytest.raises(ValueError, match="row and col must be one array"):
+        mc.linalg.KernelOperator(text, given, **{**options, "col": ridge})
+    with pytest.raises(ValueError, match="v must be float64 of the shape"):
+        operator @ b[1:]
+
+
 def test_operators_check_their_columns_and_pass_errors_on():
     x = da.ones((10, 3), chunks=(4, 3))
     operator = mc.linalg.KernelOperator("gauss", x, ridge=1.0, bandwidth=1.0)

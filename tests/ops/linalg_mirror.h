@@ -179,7 +179,8 @@ using MakeOperator = std::function<linalg::Operator(const Tensor& points, const 
 
 /// Of the operator that `make` gives for a matrix or points.
 inline void cg(const MakeOperator& make, const Tensor& points, const Tensor& b, const Tensor& x,
-               const linalg::CgOptions& options, TestContext& context, const MakePreconditioner& precondition = {}) {
+               const linalg::CgOptions& options, TestContext& context, const MakePreconditioner& precondition = {},
+               decltype(&linalg::cg) method = linalg::cg) {
   Context& plain = context;
   const auto solve = [&](const Tensor& at_points, const Tensor& at_b, const Tensor& at_x, const Queue& queue,
                          linalg::CgOptions moved) {
@@ -187,7 +188,7 @@ inline void cg(const MakeOperator& make, const Tensor& points, const Tensor& b, 
     linalg::Preconditioner inverse;
     if (precondition) inverse = precondition(a, at_points, plain);
     if (precondition) moved.preconditioner = &inverse;
-    linalg::cg(a, at_b, at_x, moved, plain);
+    method(a, at_b, at_x, moved, plain);
   };
   if (!context.on_cuda()) return solve(points, b, x, {}, options);
   std::vector<const Tensor*> outputs{&x};

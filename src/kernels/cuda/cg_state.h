@@ -73,10 +73,11 @@ struct CgNext {
 #define MERCER_CG_FALL 0.5625
 
 // A residual of minimal residuals, squared, falls where it comes below this part of itself. Where it has not for half
-// of the rounds and some, or for a tenth while a is nothing beside its size on it, it is at its least: a is singular,
-// and further rounds add rounding to x.
+// of the rounds and some, or for a tenth while a is little beside its size on it, or for a few before a direction that
+// a hardly moves, it is at its least: a is singular, and further rounds add rounding to x.
 #define MERCER_MINRES_FALL 0.9999
 #define MERCER_MINRES_WAIT 40
+#define MERCER_MINRES_FEW 5
 
 MERCER_INLINE int cg_is_finite(double value) { return value - value == 0.0; }
 
@@ -170,8 +171,10 @@ MERCER_INLINE struct MinresNext minres_turn(struct CgColumn* c, struct CgSums su
     c->bar = -c->cosine * beta;
     // |a r| / |r| of the last x, which for a singular matrix goes to zero where r does not.
     const double slope = sqrt(bar * bar + c->bar * c->bar);
-    // Of a singular matrix the last direction moves nothing.
-    const int serves = gamma > turn.unit * c->size;
+    // Of a singular matrix the last direction moves nothing, and looks as if it did.
+    const long long flat = c->rounds - c->marked;
+    const int is_lost = flat > MERCER_MINRES_FEW && gamma <= sqrt(turn.unit) * c->size;
+    const int serves = gamma > turn.unit * c->size && !is_lost;
     if (serves) {
       next.scale = 1.0 / gamma;
       c->cosine = bar / gamma;
@@ -187,8 +190,7 @@ MERCER_INLINE struct MinresNext minres_turn(struct CgColumn* c, struct CgSums su
       c->mark = left;
       c->marked = c->rounds;
     }
-    const long long flat = c->rounds - c->marked;
-    c->is_flat = 2 * flat > c->rounds + MERCER_MINRES_WAIT ||
+    c->is_flat = is_lost || 2 * flat > c->rounds + MERCER_MINRES_WAIT ||
                  (10 * flat > c->rounds + 2 * MERCER_MINRES_WAIT && slope <= sqrt(turn.unit) * c->size);
     is_small = left <= MERCER_CG_UNDERSHOOT * turn.part * c->right || left <= turn.least || !serves ||
                beta <= turn.unit * turn.unit * c->size || c->is_flat;

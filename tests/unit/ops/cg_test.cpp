@@ -101,7 +101,7 @@ TEST_F(Cg, ResidualsAreWhatIsPromised) {
           const bool is_within_reach = dtype == Dtype::float64 || condition <= 1e2;
           each_index(columns, [&](const Shape& at) {
             const double said = read(told, at);
-            EXPECT_TRUE(said == 0 || (!is_within_reach && said == read(counted, at))) << said;
+            EXPECT_TRUE(said == 0 || (!is_within_reach && (said == -2 || said == read(counted, at)))) << said;
             EXPECT_LE(read(counted, at), 10.0 * double(n));
             if (said == 0)
               expect_promise(residual_of(a, b, x, at.empty() ? 0 : at[0]), default_tolerance(dtype), n, dtype,
@@ -183,10 +183,67 @@ TEST_F(Cg, WhatFailsIsTold) {
       EXPECT_FALSE(std::isnan(x(0, 0)));
       // A tolerance that no float32 reaches: what is measured stops falling long before the products are used up.
       cg(stored, good, b, x, {.tolerance = 1e-30, .most_products = 5000, .info = &told}, context);
-      EXPECT_GT(info(0), 10);
-      EXPECT_LT(info(0), 1000);
+      EXPECT_EQ(info(0), -2);
       expect_promise(residual_of(good, b, x, 0), 0, n, dtype, std::sqrt(double(n)) * 3);
+      const Array iterations(Dtype::int64, {3});
+      const Tensor counted = iterations;
+      const std::string stuck = message_of([&] {
+        cg(stored, good, b, x, {.tolerance = 1e-30, .most_products = 5000, .iterations = &counted}, context);
+      });
+      EXPECT_NE(stuck.find(fmt::format("products, where it stagnated: {} gets no further", name_of(dtype))),
+                std::string::npos)
+          << stuck;
+      EXPECT_GT(iterations(0), 10);
+      EXPECT_LT(iterations(0), 1000);
     }
+  });
+}
+
+/// A path of ridges is one call: each column is that of the matrix with its own ridge.
+TEST_F(Cg, ColumnsHaveTheirRidges) {
+  on_cpu_and_cuda([](TestContext& context) {
+    constexpr std::int64_t n = 40, k = 5;
+    for (const Dtype dtype : kWide)
+      for (const Dtype of_ridges : kWide) {
+        const Array a = matrix_of(spectrum(n, 20), dtype), x(dtype, {n, k});
+        Array b = normal(dtype, {n, k}, 5), ridges(of_ridges, {k}, {2});
+        const double values[] = {0, 1e-3, 0.5, 3, 1e20};
+        for (std::int64_t j = 0; j < k; ++j) ridges.set({j}, values[j]);
+        const Array info(Dtype::int64, {k}), iterations(Dtype::int64, {k});
+        const Tensor told = info, counted = iterations, given = ridges;
+        cg(stored, a, b, x, {.ridges = &given, .info = &told, .iterations = &counted}, context);
+        for (std::int64_t j = 0; j < k; ++j) {
+          EXPECT_EQ(info(j), 0);
+          const double ridge = ridges(j), size = std::sqrt(double(n)) * (3 + ridge);
+          expect_promise(residual_of(a, b, x, j, ridge), default_tolerance(dtype), n, dtype, size);
+        }
+        EXPECT_LT(iterations(3), iterations(1));
+        // The same number for all, alone or as an array without axes, gives the same bits; a guess is measured with it.
+        const Array first(dtype, {n, k}), second(dtype, {n, k});
+        Array single(of_ridges, Shape{});
+        single.set({}, 0.5);
+        const Tensor all = single;
+        cg(stored, a, b, first, {.ridge = 0.5}, context);
+        cg(stored, a, b, second, {.ridges = &all}, context);
+        EXPECT_TRUE(same_bits(first, second));
+        for (std::int64_t i = 0; i < n; ++i) EXPECT_EQ(first(i, 2), x(i, 2));
+        const Tensor guess = first;
+        cg(stored, a, b, x, {.tolerance = 2 * default_tolerance(dtype), .guess = &guess, .ridge = 0.5,
+                             .iterations = &counted}, context);
+        EXPECT_EQ(iterations(0), 1);
+        // What no ridge may be ends its column, or the call where it can be seen.
+        for (const double bad : {-1.0, kNan, kInf}) {
+          ridges.set({1}, bad);
+          const Tensor wrong = ridges;
+          if (context.on_cuda()) {
+            cg(stored, a, b, x, {.ridges = &wrong, .info = &told}, context);
+            EXPECT_TRUE(info(0) == 0 && info(1) == -1 && info(2) == 0 && std::isnan(x(3, 1)));
+          } else {
+            const std::string message = message_of([&] { cg(stored, a, b, x, {.ridges = &wrong}, context); });
+            EXPECT_NE(message.find("cg: ridge must be from 0 on and finite. Received"), std::string::npos) << message;
+          }
+        }
+      }
   });
 }
 
@@ -252,6 +309,63 @@ TEST_F(Cg, NothingToSolve) {
     EXPECT_TRUE(info(0) == 0 && info(1) == 0);
     const Array a = matrix_of(spectrum(5, 2), Dtype::float32), empty(Dtype::float32, {5, 0});
     cg(stored, a, empty, empty, {}, context);
+  });
+}
+
+// ---- minimal residuals ----------------------------------------------------------------------------------------------
+
+TEST_F(Cg, MinimalResidualsOfIndefiniteMatrices) {
+  on_cpu_and_cuda([](TestContext& context) {
+    const std::int64_t n = context.on_cuda() ? 24 : 60, k = 4;
+    for (const Dtype dtype : kWide) {
+      std::vector<double> values = spectrum(n, 20);
+      for (std::int64_t i = 0; i < n; i += 3) values[i] = -values[i];
+      const Array a = matrix_of(values, dtype), x(dtype, {n, k}), first(dtype, {n, k});
+      Array b = normal(dtype, {n, k}, 8), ridges(Dtype::float64, {k});
+      for (std::int64_t i = 0; i < n; ++i) b.set({i, 1}, 0);
+      b.set({2, 3}, kNan);
+      for (std::int64_t j = 0; j < k; ++j) ridges.set({j}, j == 2 ? 1.5 : 0);
+      const Array info(Dtype::int64, {k}), iterations(Dtype::int64, {k});
+      const Tensor told = info, counted = iterations, given = ridges;
+      const linalg::CgOptions options{.ridges = &given, .info = &told, .iterations = &counted};
+      cg(stored, a, b, x, options, context, {}, linalg::minres);
+      for (const std::int64_t j : {0, 1, 2}) EXPECT_EQ(info(j), 0);
+      EXPECT_TRUE(info(3) == -1 && std::isnan(x(0, 3)) && iterations(1) == 0 && x(5, 1) == 0);
+      for (const std::int64_t j : {0, 2})
+        expect_promise(residual_of(a, b, x, j, ridges(j)), default_tolerance(dtype), n, dtype,
+                       std::sqrt(double(n)) * (3 + ridges(j)));
+      // A guess is measured, products that ran out are told from what the dtype does not reach.
+      linalg::CgOptions again{.tolerance = 4 * default_tolerance(dtype), .ridges = &given, .info = &told,
+                              .iterations = &counted};
+      const Array near = copy(x, dtype);
+      Tensor start = near;
+      again.guess = &start;
+      cg(stored, a, b, first, again, context, {}, linalg::minres);
+      EXPECT_TRUE(iterations(0) == 1 && iterations(2) == 1 && info(3) == -1);
+      cg(stored, a, b, first, {.most_products = 3, .info = &told}, context, {}, linalg::minres);
+      EXPECT_TRUE(info(0) == 3 && info(1) == 0);
+      cg(stored, a, b, first, {.tolerance = 1e-30, .most_products = 3000, .info = &told}, context, {}, linalg::minres);
+      EXPECT_EQ(info(0), -2);
+    }
+  });
+}
+
+TEST_F(Cg, MinimalResidualsOfSingularMatricesAreLeast) {
+  on_cpu_and_cuda([](TestContext& context) {
+    constexpr std::int64_t n = 20;
+    for (const Dtype dtype : kWide) {
+      Array a(dtype, {n, n});
+      a.fill([] { return 0; });
+      for (std::int64_t i = 3; i < n; ++i) a.set({i, i}, i % 2 == 0 ? 1 + double(i) / n : -1 - double(i) / n);
+      Array b(dtype, {n, 2});
+      each_index(b.shape(), [&](const Shape& at) { b.set(at, at[0] < 3 && at[1] == 0 ? 0 : 1 + 0.1 * double(at[0])); });
+      const Array x(dtype, {n, 2}), info(Dtype::int64, {2});
+      const Tensor told = info;
+      cg(stored, a, b, x, {.most_products = 2000, .info = &told}, context, {}, linalg::minres);
+      EXPECT_TRUE(info(0) == 0 && info(1) == -2);
+      const Residual got = residual_of(a, b, x, 1);
+      EXPECT_NEAR(got.residual, std::sqrt(1 + 1.1 * 1.1 + 1.2 * 1.2), 1e-3);
+    }
   });
 }
 
@@ -447,6 +561,13 @@ TEST_F(Cg, BrokenRulesAreTold) {
   row("cg: tol must be from 0 to 1. Received -1.", [&] { linalg::cg(a, b, x, {.tolerance = -1}); });
   row("cg: tol must be from 0 to 1. Received nan.", [&] { linalg::cg(a, b, x, {.tolerance = kNan}); });
   row("cg: max_iter must not be negative. Received -3.", [&] { linalg::cg(a, b, x, {.most_products = -3}); });
+  row("cg: ridge must be from 0 on and finite. Received -1.", [&] { linalg::cg(a, b, x, {.ridge = -1}); });
+  row("cg: ridge must be from 0 on and finite. Received nan.", [&] { linalg::cg(a, b, x, {.ridge = kNan}); });
+  row("cg: ridge and ridges must not be given both.", [&] { linalg::cg(a, b, x, {.ridge = 1, .ridges = &narrow}); });
+  const Tensor three = Array(Dtype::float64, {3});
+  row("cg: ridge must be a number or have one for each column of b, shape (2,). Received (3,).",
+      [&] { linalg::cg(a, b, x, {.ridges = &three}); });
+  row("cg: ridge must be float32 or float64. Received int64.", [&] { linalg::cg(a, b, x, {.ridges = &told}); });
   row("cg: info must be int64 of shape (2,). Received", [&] { linalg::cg(a, b, x, {.info = &wrong}); });
   row("cg: iterations must be int64 of shape (2,). Received", [&] { linalg::cg(a, b, x, {.iterations = &narrow}); });
   row("cg: iterations must not overlap info.", [&] { linalg::cg(a, b, x, {.info = &told, .iterations = &told}); });
