@@ -119,7 +119,7 @@ def parameter_gradient(
     pairs = _Pairs(formula, x, z, arrays, (i_offset, j_offset), params)
     names = _names(pairs, by)
     with _own_name():
-        if len(getattr(x, "shape", ())) < 2:
+        if any(len(getattr(points, "shape", ())) < 2 for points in (x, pairs.columns)):
             _mercer.pairwise(formula, x, z, **pairs.options())  # says what is wrong
         given = _weights(pairs, weights)
         found = _gradients(pairs, given, names)
@@ -187,6 +187,12 @@ def _weights(pairs: _Pairs, weights: Any) -> _Weights:
                 f"{_VERB}: weights must be a matrix [..., M, N] or a pair (u, v). "
                 f"Received a {type(weights).__name__} of {len(weights)}"
             )
+        for factor in weights:
+            if len(getattr(factor, "shape", ())) == 0:
+                raise ValueError(
+                    f"{_VERB}: weights (u, v) must be two arrays with axes. "
+                    f"Received a {type(factor).__name__}"
+                )
         u, v = (t[:, None] if len(t.shape) == 1 else t for t in weights)
         sizes = pairs.x.shape[-2], pairs.columns.shape[-2]
         if u.shape[-1] != v.shape[-1] or (u.shape[-2], v.shape[-2]) != sizes:

@@ -280,6 +280,13 @@ def test_what_is_refused():
         mc.parameter_gradient(f, t["x"][0], t["z"], t["g"], **call)
     with pytest.raises(ValueError, match=r"^parameter_gradient: "):
         mc.parameter_gradient(f, t["x"], t["z"], (t["x"], t["z"][:, :2]), **call)
+    for wrong in (
+        {"x": t["x"].tolist()}, {"z": t["z"].tolist()}, {"weights": t["g"].tolist()},
+        {"weights": (t["g"][:, 0].tolist(), t["g"][0])}, {"weights": (1.0, 2.0)}, {"z": t["z"][0]},
+    ):  # fmt: skip
+        given = {"x": t["x"], "z": t["z"], "weights": t["g"]} | wrong
+        with pytest.raises(ValueError, match=r"^parameter_gradient: "):
+            mc.parameter_gradient(f, **given, **call)
     with pytest.raises((ValueError, TypeError), match=r"^parameter_gradient: .*b"):
         mc.parameter_gradient(f, t["x"], t["z"], t["g"])
     with pytest.raises(ValueError, match=r"^parameter_gradient: "):
