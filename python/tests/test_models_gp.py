@@ -16,6 +16,7 @@ from mercer.models import (
     SparseGaussianProcessRegressor,
     _gp_exact,
     _gp_iterative,
+    _gp_posterior,
     _gp_sparse,
 )
 from mercer.models._arrays import Space
@@ -442,7 +443,9 @@ def test_value_from_probes():
     assert abs(value - _gp_exact.ExactLikelihood(given)(THETA)[0]) < 5 * error
 
 
-def test_predictions_by_products():
+@pytest.mark.parametrize("many", [120, 0.1])
+def test_predictions_by_products(many, monkeypatch):
+    monkeypatch.setattr(_gp_posterior, "MANY", many)  # a factor for 1.7 points, or for 2000
     x, y = points(n=200, p=2)
     exact, model = fixed(normalize_y=True).fit(x, y), products(normalize_y=True).fit(x, y)
     assert (exact.solver_, model.solver_) == ("direct", "cg")
@@ -454,6 +457,7 @@ def test_predictions_by_products():
             model.predict(queries, **ask), exact.predict(queries, **ask), strict=True
         ):
             np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+    assert (model._posterior.factor is None) == (many < 1)
     got, wanted = model.sample_y(queries, 3), exact.sample_y(queries, 3)
     np.testing.assert_allclose(got, wanted, atol=1e-3)
     value, slope = model.log_marginal_likelihood(THETA, eval_gradient=True)
