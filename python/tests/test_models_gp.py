@@ -594,3 +594,21 @@ def test_sparse_refused(options, words):
     x, y = points()
     with pytest.raises(ValueError, match=words):
         SparseGaussianProcessRegressor(**options).fit(x, y)
+
+
+@pytest.mark.parametrize("make", [fixed, small, lambda: products(tol=1e-5)])
+@pytest.mark.parametrize("lent", [False, True])
+def test_on_cuda(make, lent):
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    x, y = points()
+    wanted = make().fit(x, y).predict(x, return_std=True)
+    model = make().set_params(device="cuda" if lent else None)
+    given = (x, y) if lent else (torch.as_tensor(x).cuda(), torch.as_tensor(y).cuda())
+    got = model.fit(*given).predict(given[0], return_std=True)
+    for one, other in zip(got, wanted, strict=True):
+        assert type(one) is type(given[0])
+        one = one if lent else one.cpu().numpy()
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    assert type(model.sample_y(given[0][:3], 2)) is type(given[0])
