@@ -44,16 +44,16 @@ class IterativeLikelihood:
         operator = linalg.KernelOperator(self.data.f, scaled, ridge=ridge)
         middle = float(np.exp(np.log(host(ridge)).mean()))  # P has one number on its diagonal
         rank = min(self.rank, scaled.shape[0])
-        return operator, preconditioner(operator, rank, middle, self.seed)
+        return operator, linalg.rpcholesky(operator, rank, ridge=middle, seed=self.seed)
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         data, (amplitude, _, noise) = self.data, _gp_parameters.values(theta)
         p, xp = data.y.shape[1], namespace_of(data.x)
         operator, inverse = self.system(theta)
-        z, q = _probes(inverse, self._probes)
+        z = inverse.sqrt(self._probes)
         solved, _ = self.solve(operator, xp.concatenate([data.y, z], 1), inverse, self._last)
         self._last = solved
-        coef, s = solved[:, :p], solved[:, p:]
+        coef, s, q = solved[:, :p], solved[:, p:], inverse.solve(z)
         ridge = (noise / amplitude * data.noise_scale)[:, None]
         trace = p * total(ridge * s * q) / self.n_probes
         squares, quad = (total(a * coef) / amplitude for a in (ridge * coef, data.y))
@@ -99,17 +99,3 @@ class IterativeLikelihood:
         log_a = float(logdet) + n * np.log(amplitude)
         value = -0.5 * (quad + p * (log_a + n * np.log(2 * np.pi)))
         return float(value + repetitions(self.data, noise)[0]), 0.5 * p * float(error)
-
-
-def preconditioner(operator: Any, rank: int, ridge: float, seed: int) -> Any:
-    """P, near the operator and with one number on its diagonal."""
-    make = getattr(linalg, "rpcholesky", linalg.nystrom)
-    return make(operator, rank, ridge=ridge, seed=seed)
-
-
-def _probes(inverse: Any, normal: Any) -> tuple[Any, Any]:
-    """z with the covariance P and P^-1 z, from standard normal columns."""
-    if not hasattr(inverse, "sqrt"):
-        return normal, normal
-    z = inverse.sqrt(normal)
-    return z, inverse.solve(z)
