@@ -295,6 +295,11 @@ def test_formulas_are_metrics():
     for metric in ["sum(abs(x-z))", mc.metric("cityblock"), lambda x, z: mc.sum(abs(x - z))]:
         ours = models.KNeighborsRegressor(3, metric=metric).fit(x, y)
         np.testing.assert_array_equal(ours.predict(x), known)
+    for metric in ["cityblock", "mahalanobis", "seuclidean", "minkowski"]:
+        with pytest.raises(ValueError, match="metric_params"):
+            models.KNeighborsRegressor(metric=metric, metric_params={"q": 2}).fit(x, y)
+    with pytest.raises(ValueError, match="kernel_params"):
+        models.KernelPCA(kernel="rbf", kernel_params={"q": 2}).fit(x)
     with pytest.raises(ValueError, match="haversine"):
         models.KNeighborsRegressor(metric="haversine").fit(x, y)
     globe = np.random.default_rng(0).uniform(-1, 1, (50, 2))

@@ -63,6 +63,8 @@ def fit_distance(
             given |= {"p": p} if metric == "minkowski" else {}
     w = given.pop("w", None)
     if isinstance(metric, str) and metric == "haversine":
+        if w is not None:
+            raise ValueError("metric_params: haversine takes no weights w")
         if x.shape[1] != 2:
             raise ValueError(
                 "haversine is of points with two features, latitude and longitude in radians. "
@@ -71,7 +73,17 @@ def fit_distance(
         w = [1.0, 0.0]  # the formula tells the latitude by its weight
     w = None if w is None else space.array(np.asarray(host(w)))
     formula = _mercer.formula_for(metric, "knn", w is not None, given)
+    _refuse_unknown(given, formula.parameters, metric)
     return FittedDistance(formula, given, w)
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: Mapping[str, Any], metric: Any) -> None:
+    unknown = given.keys() - known.keys()
+    if unknown:
+        raise ValueError(
+            f"metric_params: the parameters of {metric} are {sorted(known)}. "
+            f"Received {sorted(unknown)}"
+        )
 
 
 def _mapped(metric: str, x: Any, space: Space, given: dict[str, Any]) -> FittedDistance:
@@ -79,6 +91,7 @@ def _mapped(metric: str, x: Any, space: Space, given: dict[str, Any]) -> FittedD
     wide = np.asarray(host(x), np.float64)
     centre = wide.mean(0)
     root = _scales(wide, given) if metric == "seuclidean" else _inverse_root(wide, given)
+    _refuse_unknown(given, {}, metric)
     formula = _mercer.formula_for("euclidean", "knn", False, {})
     return FittedDistance(formula, {}, None, space.array(root), space.array(centre))
 

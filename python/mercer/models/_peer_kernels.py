@@ -47,7 +47,7 @@ def fit_peer_kernel(
     """A kernel by scikit-learn's name, or what ``fit_kernel`` takes, on points x [n, d].
 
     None stands for scikit-learn's values: gamma 1/d, of "chi2" 1, degree 3 and coef0 1. Raises
-    ValueError for a precomputed kernel that is no symmetric matrix.
+    ValueError for a precomputed kernel that is no symmetric matrix, and for unknown parameters.
     """
     if not is_peer(kernel):
         fitted = fit_kernel(
@@ -58,6 +58,12 @@ def fit_peer_kernel(
             check_precomputed(x)
         return fitted
     text, names = _TEXTS[kernel]
+    unknown = set(kernel_params or {}) - set(names)
+    if unknown:
+        raise ValueError(
+            f"kernel_params: the parameters of {kernel} are {sorted(names)}. "
+            f"Received {sorted(unknown)}"
+        )
     values = {"gamma": gamma, "degree": degree, "coef0": coef0, **(kernel_params or {})}
     plain = {"gamma": 1.0 if kernel == "chi2" else 1 / x.shape[1], "degree": 3, "coef0": 1.0}
     params = {name: plain[name] if values[name] is None else values[name] for name in names}
