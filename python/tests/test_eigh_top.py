@@ -81,6 +81,16 @@ def test_spectra(spectrum, which):
         assert np.abs(gaps).max() <= 1.01e-8 * scale
 
 
+def test_blocks_of_which_little_is_left():
+    """Centred values of a narrow kernel: nearly all eigenvalues are 1, and blocks lie nearly in the
+    basis, to which what is left of them must become orthogonal."""
+    x = np.random.default_rng(0).normal(size=(600, 2))
+    a = mc.kernel_matrix("gauss", x, bandwidth=1e-3)
+    a = a - a.mean(0) - (a.mean(0) - a.mean())[:, None]
+    w, v = linalg.eigh_top(a, 4, tol=1e-12)
+    assert_pairs(a, w, v, 1e-12, 4)
+
+
 def test_layouts_libraries_and_seeds():
     torch = pytest.importorskip("torch")
     a = mc.kernel_matrix("exp(-sum(square(x-z))/8)", points(300))

@@ -17,17 +17,22 @@ double least_of(Dtype type) {
   return type == Dtype::float32 ? std::numeric_limits<float>::min() : std::numeric_limits<double>::min();
 }
 
+constexpr int kMostPasses = 6;
+/// Of a column's length: where less is left, the rounding of what was taken away counts. Kahan's and Parlett's rule.
+constexpr double kKept = 0.5;
+
 }  // namespace
 
 BlockBasis::BlockBasis(const Sizes& sizes) : sizes_(sizes) {}
 
-// Gram matrices are factored with a shift where rounding has made them indefinite, so three passes may be needed; what
-// has no direction left gets a random one.
+// Gram matrices are factored with a shift where rounding has made them indefinite, and columns that shrink bring the
+// rounding of their projection up to their new length, so that a few passes may be needed; what has no direction left
+// gets a random one.
 void BlockBasis::append_carefully(std::int64_t first, std::int64_t count) {
   r_.assign(static_cast<std::size_t>(count * count), 0);
   for (std::int64_t j = 0; j < count; ++j) r_[j * (count + 1)] = 1;
   std::vector<double> c(static_cast<std::size_t>(first * count), 0);
-  for (int pass = 0; pass < 4; ++pass) {
+  for (int pass = 0; pass < kMostPasses; ++pass) {
     const Projection projection = project(first, count);
     for (std::int64_t j = 0; j < count; ++j)
       for (std::int64_t p = 0; p <= j; ++p) {
@@ -41,7 +46,8 @@ void BlockBasis::append_carefully(std::int64_t first, std::int64_t count) {
   if (first > 0) record(first, count, c);
 }
 
-/// block = block u^-1 with block^T block = u^T u, r = u r. False when a shift was needed.
+/// block = block u^-1 with block^T block = u^T u, r = u r. False when a shift was needed, or when a column of length 1
+/// was nearly one of the columns before it.
 bool BlockBasis::factor(std::int64_t first, std::int64_t count, const std::vector<double>& gram) {
   const double rounding = rounding_of(sizes_.type);
   double trace = 0;
@@ -58,7 +64,7 @@ bool BlockBasis::factor(std::int64_t first, std::int64_t count, const std::vecto
   }
   // What lies below this part of the block is rounding; its direction is as good as random.
   SmallMatrix u;
-  double shift = 0;
+  double shift = 0, shortest = 0;
   for (;; shift = shift > 0 ? 10 * shift : 4 * double(count) * rounding * trace) {
     u = SmallMatrix(count, count, gram);
     if (!factor_upper(u, shift)) continue;
@@ -67,6 +73,7 @@ bool BlockBasis::factor(std::int64_t first, std::int64_t count, const std::vecto
       least = std::min(least, u(j, j));
       largest = std::max(largest, u(j, j));
     }
+    shortest = least;
     if (least * least > rounding * double(count) * largest * largest) break;
   }
   divide(first, count, u.values);
@@ -75,7 +82,7 @@ bool BlockBasis::factor(std::int64_t first, std::int64_t count, const std::vecto
     for (std::int64_t i = 0; i <= j; ++i)
       for (std::int64_t p = i; p <= j; ++p) product[i + j * count] += u(i, p) * r_[p + j * count];
   r_ = std::move(product);
-  return shift == 0;
+  return shift == 0 && shortest >= kKept;
 }
 
 // The block that was multiplied is the one before `first`: its own columns of c come in both orders.
