@@ -145,6 +145,9 @@ def test_ridges_and_weights(name, dtype):
     few = np.zeros(n, dtype)
     few[3] = 4
     assert p.weighted(few).rank == 1
+    few[5] = 1  # fewer weights than columns of U
+    part = np.sqrt(few.astype("d"))[:, None] * part_of_rank(p) * np.sqrt(few.astype("d"))
+    close(dense(p.weighted(few)), part + RIDGE * np.eye(n), p, times=20)
     assert p.weighted(np.zeros(n, dtype)).rank == 0
     close(dense(p.weighted(np.zeros(n, dtype))), RIDGE * np.eye(n), p)
     close(dense(p.weighted(np.ones(n, dtype))), dense(p), p, times=20)

@@ -11,7 +11,9 @@
 namespace mercer::linalg {
 namespace {
 
-constexpr int kMostPasses = 8;
+constexpr int kMostPasses = 9;
+/// Passes after which a column that still lies along the others is rounding of theirs.
+constexpr int kPatience = 3;
 
 double rounding_of(Dtype type) {
   return type == Dtype::float32 ? double(std::numeric_limits<float>::epsilon())
@@ -22,6 +24,31 @@ double rounding_of(Dtype type) {
 double gap_of(SmallMatrix gram) {
   for (std::int64_t j = 0; j < gram.cols; ++j) gram(j, j) -= 1;
   return std::sqrt(gram.squares());
+}
+
+/// The largest |eigenvalue| of gram - 1, by powers of it: those of many columns differ less from their norm than the
+/// sum of all squares says. Doubled, for what the powers have not found yet.
+double largest_gap(SmallMatrix gram) {
+  constexpr int kPowers = 12;
+  const std::int64_t n = gram.cols;
+  for (std::int64_t j = 0; j < n; ++j) gram(j, j) -= 1;
+  std::vector<double> v(static_cast<std::size_t>(n)), product(v.size());
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = 1 + 0.5 * std::sin(double(i * i));
+  double found = 0;
+  for (int power = 0; power < kPowers; ++power) {
+    double before = 0, after = 0;
+    for (const double value : v) before += value * value;
+    for (std::int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < n; ++i) sum += gram(i, j) * v[i];
+      product[j] = sum;
+      after += sum * sum;
+    }
+    if (!(before > 0) || !(after > 0)) break;
+    found = std::sqrt(after / before);
+    for (std::size_t i = 0; i < v.size(); ++i) v[i] = product[i] / std::sqrt(after);
+  }
+  return std::min(2 * found, std::sqrt(gram.squares()));
 }
 
 bool is_well_conditioned(const SmallMatrix& u, double rounding) {
@@ -84,13 +111,17 @@ Approximation::Orthonormal Approximation::orthonormalise(std::int64_t count) {
     const SmallMatrix gram(count, count, basis_->project(0, count).gram);
     require_finite(gram.values);
     result.gap = gap_of(gram);
-    if (result.gap <= 4 * rounding_ * double(count)) break;
+    if (result.gap <= 4 * rounding_ * double(count)) {
+      result.gap = largest_gap(gram);
+      break;
+    }
     const SmallMatrix u = factor_gram(gram);
     basis_->divide(0, count, u.values);
     result.r = algebra_.product(u, result.r);
     for (std::int64_t j = 0; j < count; ++j) {
-      if (gram(j, j) > 0) continue;
-      basis_->draw(j, 1);  // a column of zeros: another direction, of which the old columns have nothing
+      const bool is_lost = pass >= kPatience && u(j, j) * u(j, j) < 0.01 * gram(j, j);
+      if (gram(j, j) > 0 && !is_lost) continue;
+      basis_->draw(j, 1);  // zeros, or rounding of the others: another direction, of which old columns have nothing
       for (std::int64_t i = 0; i < count; ++i) result.r(j, i) = 0;
     }
   }

@@ -606,8 +606,11 @@ void expect_captured_solves(const CapturedCase& row, TestContext& context) {
   arguments.queue.stream = static_cast<CuStream>(stream);
   linalg::Operator a = row.is_stored ? linalg::matrix_operator(given, arguments.queue, context)
                                      : linalg::kernel_operator(kGauss, given, ridge, arguments, context);
-  const linalg::Preconditioner inverse =
-      row.is_preconditioned ? linalg::nystrom_preconditioner(a, 5, ridge, 1, context) : linalg::Preconditioner();
+  linalg::Preconditioner inverse;
+  if (row.is_preconditioned)
+    inverse = row.is_stored ? linalg::rpcholesky_preconditioner(a, 5, ridge, {.ridge_in_rows = true}, context)
+                                  .with_ridges({ridge, 2 * ridge, ridge})
+                            : linalg::nystrom_preconditioner(a, 5, ridge, 1, context);
   int recorded = 0;
   a.multiply_in = [&, multiply = a.multiply_in](const Tensor& v, const Tensor& out, const Queue& queue) {
     if (queue.rehearsal == nullptr) ++recorded;
