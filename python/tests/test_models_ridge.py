@@ -308,6 +308,8 @@ def test_errors_say_what_is_wrong(monkeypatch):
         ({"centers": X[:, :3]}, "points of 10 features"),
         ({"bandwidth": "large"}, "bandwidth must be"),
         ({"kernel": "precomputed", "centers": 5}, "centers must be None"),
+        ({"kernel": "sum(x*z*z)"}, "kernel must be symmetric"),
+        ({"kernel": "sum(x*z*z)", "centers": 5}, "kernel must be symmetric"),
     ]:
         with pytest.raises(ValueError, match=words):
             KernelRidge(**options).fit(X, Y)

@@ -21,6 +21,7 @@ _HOMES: dict[str, str] = {
     "KernelLogisticRegression": "logistic",
     "KernelPCA": "decomposition",
     "KernelRidge": "ridge",
+    "KernelRidgeCV": "ridge_cv",
     "KernelRidgeClassifier": "ridge",
     "MMD": "two_samples",
     "Nystroem": "decomposition",

@@ -115,9 +115,14 @@ class Space:
             self.library == "torch"
         ) else self.xp.asarray(i)  # fmt: skip
 
+    def sums(self, a: Any) -> np.ndarray:
+        """Sums of the columns [k] of a [n, k], in float64 on the host."""
+        return np.asarray(host(self.of("float64").array(a).sum(0)))
+
     def norms(self, a: Any) -> np.ndarray:
         """Euclidean lengths of the columns [k] of a [n, k], in float64 on the host."""
-        return np.sqrt(host(self.of("float64").array(self.xp.einsum("ij,ij->j", a, a))))
+        wide = self.of("float64").array(a)
+        return np.sqrt(self.sums(wide * wide))
 
 
 def space_of(X: Any, device: str | None = None, dtype: str = "float64") -> Space:

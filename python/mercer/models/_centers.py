@@ -3,12 +3,12 @@
 The coefficients minimise |W^(1/2) (y - K_nm c)|^2 + alpha c^T K_mm c, so that
 (K_nm^T W K_nm + alpha K_mm) c = K_nm^T W y. Sums over points make that system exactly (`Moments`),
 or conjugate gradients solve it by products (`falkon`; Rudi, Carratino, Rosasco, "FALKON: an optimal
-large scale kernel method", 2017), preconditioned by (n/m K_mm^2 + alpha K_mm)^-1.
+large scale kernel method", 2017) in coordinates where it is well-conditioned.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from mercer.models._solve import Solution, add_diagonal
 #: Centres up to which summing the matrix costs less than twenty steps of conjugate gradients.
 EXACT = 1000
 _JITTER = 1e-12  # of the mean diagonal, in float64
+#: What makes K_mm definite for products in a dtype: it bounds the coefficients that they multiply.
+_DEFINITE = {"float32": 1e-6, "float64": 1e-12}
 _BLOCK = 2**23  # values of K_nm at a time
 
 
@@ -69,25 +71,27 @@ class Moments:
 
     def solve(self, kernel: FittedKernel, z: Any, ridge: float, space: Space) -> Any:
         """Coefficients [m, k] in float64."""
+        kernel.require_symmetric()
         wide = space.of("float64")
         regular = kernel.matrix(wide.array(z))
         a = self.gram + ridge * regular
         return mc.linalg.solve_cholesky(a, self.target, jitter=_JITTER)
 
 
-def bytes_needed(m: int, space: Space, exact: bool) -> int:
-    """Matrices of m x m: three in float64, and one for products where there are steps."""
-    return m * m * (24 + (0 if exact else np.dtype(space.dtype).itemsize))
+def bytes_needed(m: int) -> int:
+    """Three matrices of m x m in float64."""
+    return 24 * m * m
 
 
 def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,
           *, solver: str, tol: float, max_iter: int | None, coef0: Any,
           name: str) -> tuple[Solution, bool, Moments | None]:  # fmt: skip
     """Coefficients of the centres z for y [n, k], whether tol was met, and the sums, if taken."""
+    kernel.require_symmetric()
     m = z.shape[0]
     exact = solver == "direct" or (solver == "auto" and m <= EXACT)
     what = f"solver={'direct' if exact else 'falkon'!r} with {m} centres"
-    _memory.require(bytes_needed(m, space, exact), space, what, x.shape[0], name)
+    _memory.require(bytes_needed(m), space, what, x.shape[0], name)
     if not exact:
         steps = 100 if max_iter is None else max_iter
         return *falkon(kernel, x, z, y, weights, ridge, space, tol, steps, coef0), None
@@ -98,37 +102,52 @@ def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: flo
 
 def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,
            tol: float, max_iter: int, coef0: Any) -> tuple[Solution, bool]:  # fmt: skip
-    """Preconditioned conjugate gradients; residuals are measured in the preconditioner's norm."""
+    """Conjugate gradients for b = L^T c with K_mm = L L^T, of which the system is well-conditioned:
+    (L^-1 K_nm^T W K_nm L^-T + alpha) b = L^-1 K_nm^T W y, preconditioned by (n/m L^T L + alpha)^-1.
+
+    Residuals are measured in the preconditioner's norm.
+    """
     mass = x.shape[0] if weights is None else float(weights.sum())
-    inverse = _inverse(kernel, z, ridge * z.shape[0] / mass, space)
-    wy = y if weights is None else y * weights[:, None]
-    regular = kernel.matrix(z)
+    lower, inner = _factors(kernel, z, mass / z.shape[0], ridge, space)
+    wide = space.of("float64")
+    triangular = mc.linalg.solve_triangular
 
-    def product(c: Any) -> Any:
-        fit = kernel.product(x, z, c)
-        fit = fit if weights is None else fit * weights[:, None]
-        return kernel.product(z, x, fit) + ridge * (regular @ c)
+    def coefficients(b: Any) -> Any:
+        return space.array(triangular(lower, wide.array(b), transposed=True))
 
-    b = kernel.product(z, x, wy)
-    coef = space.zeros(*b.shape) if coef0 is None else coef0 + 0
-    residual = b if coef0 is None else b - product(coef)
-    return _descend(product, inverse, b, coef, residual, space, tol, max_iter)
+    def gathered(values: Any) -> Any:
+        values = values if weights is None else values * weights[:, None]
+        return triangular(lower, wide.array(kernel.product(z, x, values)))
+
+    def product(b: Any) -> Any:
+        return gathered(kernel.product(x, z, coefficients(b))) + ridge * b
+
+    b = gathered(y)
+    start, residual = 0 * b, b
+    if coef0 is not None:
+        start = lower.T @ wide.array(coef0)
+        residual = b - product(start)
+    steps = _descend(
+        product, lambda r: mc.linalg.cho_solve(inner, r), b, start, residual, wide, tol, max_iter
+    )
+    return replace(steps[0], coef=coefficients(steps[0].coef)), steps[1]
 
 
 def _descend(product: Any, inverse: Any, b: Any, coef: Any, residual: Any, space: Space,
              tol: float, max_iter: int) -> tuple[Solution, bool]:  # fmt: skip
+    """Preconditioned conjugate gradients, each column with its own steps until it ends."""
     dot = lambda p, q: space.xp.einsum("ij,ij->j", p, q)  # noqa: E731
     aim = host(dot(b, inverse(b))) * tol**2
     z = inverse(residual)
     direction, length = z, dot(residual, z)
     for taken in range(max_iter + 1):
         left = host(length)
-        open_ = (left > aim) & np.isfinite(left)
-        if not open_.any() or taken == max_iter:
+        live = (left > aim) & np.isfinite(left)
+        if not live.any() or taken == max_iter:
             break
         image = product(direction)
         curve = dot(direction, image)
-        moving = space.array(open_) * (curve > 0)
+        moving = space.array(live) * (curve > 0)
         step = moving * length / space.xp.where(curve > 0, curve, 1 + 0 * curve)
         coef = coef + step * direction
         residual = residual - step * image
@@ -137,20 +156,17 @@ def _descend(product: Any, inverse: Any, b: Any, coef: Any, residual: Any, space
         direction = z + next_ / space.xp.where(length > 0, length, 1 + 0 * length) * direction
         length = next_
     worst = float(np.sqrt(np.max(np.where(aim > 0, left / np.where(aim > 0, aim, 1), 0)))) * tol
-    return Solution(coef, "falkon", taken, worst), not open_.any()
+    return Solution(coef, "falkon", taken, worst), not live.any() and bool(np.isfinite(left).all())
 
 
-def _inverse(kernel: FittedKernel, z: Any, ridge: float, space: Space) -> Any:
-    """K_mm^-1 (K_mm + ridge)^-1, two matrices that commute, by factors in float64."""
-    wide = space.of("float64")
-    points, factors = wide.array(z), []
-    for shift in (0.0, ridge):
-        k = kernel.matrix(points)
-        add_diagonal(k, shift + _JITTER * float(kernel.diagonal(points).sum()) / k.shape[0])
-        factors.append(mc.linalg.cholesky(k, overwrite_a=True, jitter=10 * _JITTER))
-
-    def inverse(r: Any) -> Any:
-        inner = mc.linalg.cho_solve(factors[1], wide.array(r))
-        return space.array(mc.linalg.cho_solve(factors[0], inner))
-
-    return inverse
+def _factors(kernel: FittedKernel, z: Any, ratio: float, ridge: float,
+             space: Space) -> tuple[Any, Any]:  # fmt: skip
+    """Lower factors in float64 of K_mm, made definite, and of ratio L^T L + ridge."""
+    jitter = _DEFINITE[space.dtype]
+    points = space.of("float64").array(z)
+    k = kernel.matrix(points)
+    add_diagonal(k, jitter * float(kernel.diagonal(points).sum()) / k.shape[0])
+    lower = mc.linalg.cholesky(k, overwrite_a=True, jitter=10 * jitter)
+    inner = ratio * (lower.T @ lower)
+    add_diagonal(inner, ridge)
+    return lower, mc.linalg.cholesky(inner, overwrite_a=True)

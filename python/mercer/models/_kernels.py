@@ -23,10 +23,20 @@ class FittedKernel:
     params: dict[str, float] = field(default_factory=dict)
     bandwidth: float | None = None
     root: Any = None  # of the metric: [d] or [d, d], what points are multiplied with
+    name: str | None = None  # of the parameter that the bandwidth decides
 
     @property
     def precomputed(self) -> bool:
         return self.formula is None
+
+    def with_bandwidth(self, bandwidth: float) -> FittedKernel:
+        """Another bandwidth for a kernel that has one."""
+        params = self.params | _as_parameter(self.name, bandwidth)
+        return FittedKernel(self.formula, params, bandwidth, self.root, self.name)
+
+    def require_symmetric(self) -> None:
+        if self.formula is not None and not self.formula.symmetric:
+            raise ValueError(f"kernel must be symmetric in x and z. Received {self.formula}")
 
     def points(self, x: Any, space: Space) -> Any:
         """x [n, d] as the formula sees it: x times the root of the metric."""
@@ -82,14 +92,20 @@ def fit_kernel(
     given = dict(kernel_params or {})
     formula = _formula(kernel, given)
     root = None if metric is None else _root(metric, x.shape[1])
-    plain = FittedKernel(formula, root=None if root is None else space.array(root))
+    root = None if root is None else space.array(root)
     name = _free_bandwidth(kernel, formula, given, bandwidth)
     params = {key: float(value) for key, value in given.items() if key in formula.parameters}
+    fitted = FittedKernel(formula, params, None, root, name)
     if name is None:
-        return FittedKernel(formula, params, None, plain.root)
-    number = _number(bandwidth, plain.points(x, space), space, weights, random_state)
-    params[name] = number if name == "bandwidth" else 0.5 / number**2
-    return FittedKernel(formula, params, number, plain.root)
+        return fitted
+    number = _number(bandwidth, fitted.points(x, space), space, weights, random_state)
+    return fitted.with_bandwidth(number)
+
+
+def _as_parameter(name: str | None, bandwidth: float) -> dict[str, float]:
+    if name is None:
+        raise ValueError("the formula has no bandwidth to choose")
+    return {name: bandwidth if name == "bandwidth" else 0.5 / bandwidth**2}
 
 
 def check_precomputed(k: Any, centers: Any = None) -> None:

@@ -7,7 +7,7 @@ the prediction at x is sum_n f(x, x_n) coef_n, as in scikit-learn.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -42,17 +42,16 @@ class Buffer:
 
     def __init__(self) -> None:
         self._flat: Any = None
+        self._space: Space | None = None
+
+    def holds(self, space: Space, rows: int, columns: int) -> bool:
+        return self._space == space and self._flat.shape[0] >= rows * columns
 
     def take(self, space: Space, rows: int, columns: int) -> Any:
-        flat = self._flat
-        fits = flat is not None and flat.shape[0] >= rows * columns
-        if (
-            not fits
-            or Space(space.library, space.device, str(flat.dtype).rpartition(".")[2]) != space
-        ):
-            self._flat = None
-            flat = self._flat = space.empty(rows * columns)
-        return flat[: rows * columns].reshape(rows, columns)
+        if not self.holds(space, rows, columns):
+            self._flat = self._space = None
+            self._flat, self._space = space.empty(rows * columns), space
+        return self._flat[: rows * columns].reshape(rows, columns)
 
 
 @dataclass
@@ -66,9 +65,15 @@ class System:
     weights: Any = None
     buffer: Buffer = field(default_factory=Buffer)
 
+    def __post_init__(self) -> None:
+        self.kernel.require_symmetric()
+
     @property
     def n(self) -> int:
         return int(self.x.shape[0])
+
+    def with_ridge(self, ridge: float) -> System:
+        return replace(self, ridge=ridge)
 
     @property
     def scale(self) -> Any:
@@ -91,6 +96,19 @@ class System:
             return self.kernel.product(self.x, self.x, a) + self.ridge * a
         return s * self.kernel.product(self.x, self.x, s * a) + self.ridge * a
 
+    def path(self, ridges: np.ndarray, rank: int | str, seed: int) -> Path:
+        """S K S by products, a preconditioner, and these ridges."""
+        if self.kernel.precomputed:
+            operator = self.matrix(0.0)
+        else:
+            operator = mc.linalg.KernelOperator(
+                self.kernel.formula, self.x, weights=self.weights, **self.kernel.params
+            )
+        if rank == "auto":  # at most a tenth of the free memory
+            column = self.n * np.dtype(self.space.dtype).itemsize
+            rank = min(auto_rank(self.n), _memory.free(self.space) // (10 * column))
+        return Path(self, ridges, operator, preconditioner(operator, int(rank), min(ridges), seed))
+
     def solve(
         self,
         b: Any,
@@ -110,27 +128,23 @@ class System:
         s = self.scale
         b = b if s is None else s * b
         self._warn_of_float32(tol, name)
-        if solver == "auto":
-            return self._auto(b, rank, tol, max_iter, coef0, keep_factor, seed, name)
-        if solver == "direct":
+        few = self.n <= DIRECT[self.space.device.partition(":")[0]]
+        if solver == "direct" or (solver == "auto" and few):
             return self._direct(b, keep_factor, name)
+        if solver == "auto" and max_iter is None:
+            max_iter = self._budget(b.shape[1])
         solution, converged = self._cg(b, rank, tol, max_iter, coef0, seed)
-        if not converged:
-            warn_unconverged(name, solution, tol)
-        return solution
-
-    def _auto(self, b: Any, rank: Any, tol: float, max_iter: int | None, coef0: Any,
-              keep_factor: bool, seed: int, name: str) -> Solution:  # fmt: skip
-        if self.n <= DIRECT[self.space.device.partition(":")[0]]:
-            return self._direct(b, keep_factor, name)
-        budget = self._budget(b.shape[1]) if max_iter is None else max_iter
-        solution, converged = self._cg(b, rank, tol, budget, coef0, seed)
         if converged:
             return solution
-        if 2 * self._bytes_direct() <= _memory.free(self.space):
+        if solver == "auto" and 2 * self._bytes_direct() <= _memory.free(self.space):
             return self._direct(b, keep_factor, name)
         warn_unconverged(name, solution, tol)
         return solution
+
+    def require_matrix(self, name: str) -> None:
+        """MemoryError, with what would fit, where the matrix does not."""
+        if not self.buffer.holds(self.space, self.n, self.n):
+            _memory.require(self._bytes_direct(), self.space, 'solver="direct"', self.n, name)
 
     def _bytes_direct(self) -> int:
         return self.n * self.n * np.dtype(self.space.dtype).itemsize
@@ -140,7 +154,7 @@ class System:
         return max(20, int(self.n / (3 * (25 + 2 * self.x.shape[1] + 2 * columns))))
 
     def _direct(self, b: Any, keep_factor: bool, name: str) -> Solution:
-        _memory.require(self._bytes_direct(), self.space, 'solver="direct"', self.n, name)
+        self.require_matrix(name)
         a = self.matrix()
         if keep_factor:
             factor, info = mc.linalg.cholesky(a, overwrite_a=True, check=False)
@@ -154,32 +168,14 @@ class System:
 
     def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, coef0: Any,
             seed: int) -> tuple[Solution, bool]:  # fmt: skip
-        a = self._operator()
-        inverse = preconditioner(a, auto_rank(self.n) if rank == "auto" else rank, self.ridge, seed)
+        path = self.path(np.array([self.ridge]), rank, seed)
         x0 = coef0 if coef0 is None or self.weights is None else coef0 / self.scale
-        x, info, taken = mc.linalg.cg(
-            a, b, preconditioner=inverse, tol=tol, max_iter=max_iter, x0=x0, check=False
-        )
-        info = host(info)
+        x, info, taken = path.columns(b, tol, max_iter, x0)
         if (info == -1).any():
             raise self._not_definite()
         residual = self._residual(x, b)
-        solution = Solution(self._coef(x), "cg", int(host(taken).max()), residual, None, inverse)
+        solution = Solution(self._coef(x), "cg", taken, residual, None, path.inverse)
         return solution, not info.any()
-
-    def inverse(self, b: Any, preconditioner: Any, tol: float, max_iter: int | None = None) -> Any:
-        """(S K S + ridge)^-1 b by conjugate gradients, as far as they come."""
-        a = self._operator()
-        return mc.linalg.cg(
-            a, b, preconditioner=preconditioner, tol=tol, max_iter=max_iter, check=False
-        )[0]
-
-    def _operator(self) -> Any:
-        if self.kernel.precomputed or self.weights is not None:
-            return self.matrix()
-        return mc.linalg.KernelOperator(
-            self.kernel.formula, self.x, ridge=self.ridge, **self.kernel.params
-        )
 
     def _coef(self, a: Any) -> Any:
         return a if self.weights is None else a * self.scale
@@ -196,19 +192,20 @@ class System:
             return mc.LinAlgError("the kernel matrix holds NaN or an infinity")
         smallest = float(mc.linalg.eigh_top(k, 1, which="smallest", check=False)[0][0][0])
         rounding = float(np.finfo(self.space.dtype).eps) * float(abs(k).sum(1).max())
-        needed = f"{2 * (max(-smallest, 0) + rounding):.1e}"
+        wider = rounding > -smallest and self.space.dtype == "float32"
         return mc.LinAlgError(
             f"the kernel matrix plus alpha = {self.ridge:g} is not positive definite in "
             f"{self.space.dtype}: its smallest eigenvalue without alpha is near {smallest:.2g}. "
-            f"alpha = {needed} would do" + (", and float64 a smaller one" if rounding > -smallest
-            and self.space.dtype == "float32" else "")
-        )  # fmt: skip
+            f"alpha = {2 * (max(-smallest, 0) + rounding):.1e} would do"
+            + (", and float64 a smaller one" if wider else "")
+        )
 
     def _warn_of_float32(self, tol: float, name: str) -> None:
         if self.space.dtype != "float32":
             return
-        top = float(self.kernel.diagonal(self.x[:1] if not self.kernel.precomputed else self.x)[0])
-        reach = 6e-8 * np.sqrt(self.n) * abs(top) / max(self.ridge, 1e-300)
+        some = self.x if self.kernel.precomputed else self.x[:1]
+        top = abs(float(self.kernel.diagonal(some)[0]))
+        reach = 6e-8 * np.sqrt(self.n) * top / max(self.ridge, 1e-300)
         if reach > tol:
             warnings.warn(
                 f"{name}: float32 leaves a relative residual of about {min(reach, 1):.1g} where "
@@ -219,17 +216,68 @@ class System:
             )
 
 
+@dataclass
+class Path:
+    """One operator S K S for many ridges, which share each product."""
+
+    system: System
+    ridges: np.ndarray
+    operator: Any
+    inverse: Any  # a preconditioner, or None
+
+    def columns(self, b: Any, tol: float, max_iter: int | None,
+                x0: Any = None) -> tuple[Any, np.ndarray, int]:  # fmt: skip
+        """(a [n, R k], info [R k], products) for b [n, k], the columns of a ridge together."""
+        many, k = len(self.ridges), b.shape[1]
+        each = np.repeat(self.ridges, k)
+        inverse = self.inverse
+        if inverse is not None:
+            inverse = inverse.with_ridge(np.maximum(each, TINY).tolist())
+        b = b if many == 1 else self.system.space.xp.concatenate([b] * many, axis=1)
+        x, info, taken = mc.linalg.cg(
+            self.operator, b, ridge=each.tolist(), preconditioner=inverse, tol=tol,
+            max_iter=max_iter, x0=x0, check=False,
+        )  # fmt: skip
+        return x, host(info), int(host(taken).max(initial=0))
+
+    def solve(self, b: Any, tol: float,
+              max_iter: int | None) -> tuple[list[Any], np.ndarray, int]:  # fmt: skip
+        """(a [n, k] of each ridge, whether tol was met [R], products) for b [n, k]."""
+        x, info, taken = self.columns(b, tol, max_iter)
+        k = b.shape[1]
+        parts = [x[:, i * k : (i + 1) * k] for i in range(len(self.ridges))]
+        return parts, (info.reshape(-1, k) == 0).all(1), taken
+
+    def preconditioned(self, z: Any, i: int) -> tuple[Any, float]:
+        """(P^-1 z, trace of P^-1) for the preconditioner P of ridge i; zeros without one.
+
+        The trace is the derivative of log det P by the ridge, from two values of it.
+        """
+        if self.inverse is None:
+            return 0 * z, 0.0
+        ridge, step = max(float(self.ridges[i]), TINY), 1e-3
+        ends = [self.inverse.with_ridge(ridge * np.exp(h)).logdet() for h in (step, -step)]
+        trace = (ends[0] - ends[1]) / (2 * step * ridge)
+        return self.inverse.with_ridge(ridge).solve(z), trace
+
+
+#: The least ridge of a preconditioner.
+TINY = 1e-12
+
+
 def auto_rank(n: int) -> int:
     """Columns of the preconditioner: 600 for 10 000 points, 1900 for 100 000."""
     return max(1, min(n // 4, int(6 * n**0.5), MAX_RANK))
 
 
-def preconditioner(a: Any, rank: int, ridge: float, seed: int = 0) -> Any:
-    """The one place that says which preconditioner models use."""
+def preconditioner(operator: Any, rank: int, ridge: float, seed: int = 0) -> Any:
+    """The one place that says which preconditioner models use; None where there is none."""
     if rank <= 0:
         return None
     try:
-        return mc.linalg.nystrom(a, min(rank, a.shape[0]), ridge=ridge, seed=seed)
+        return mc.linalg.rpcholesky(
+            operator, min(rank, operator.shape[0]), ridge=max(float(ridge), TINY), seed=seed
+        )
     except mc.LinAlgError:  # indefinite before the ridge: conjugate gradients go without
         return None
 

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import assert_all_finite, check_is_fitted
 
+import mercer as mc
 from mercer.models import _low_rank, _memory, _select
 from mercer.models._agop import metric_root, outer_products
 from mercer.models._arrays import (
@@ -261,9 +262,9 @@ def _mean_square(rest: Any, weights: Any, space: Space) -> float:
 def _gcv(system: System, solution: Solution, seed: int) -> float:
     """Generalised cross-validation: the mean square of what is left over (its mean share)^2."""
     if solution.factor is not None:
-        diagonal = _select.inverse_diagonal(system, solution.factor)
+        diagonal = mc.linalg.cho_inverse_diagonal(solution.factor)
     else:
-        diagonal = _select.mean_inverse(system, solution, seed)
+        diagonal = _select.mean_inverse(system, seed)
     coef = solution.coef if system.weights is None else solution.coef / system.scale
     mean = float(np.mean(host(diagonal)))
     return _mean_square(coef, None, system.space) / mean**2

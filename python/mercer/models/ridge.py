@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
+import mercer as mc
 from mercer.models import _calibrate, _centers, _select
 from mercer.models._arrays import (
     ClassifierScore,
@@ -260,11 +261,12 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
             raise ValueError("probability must be False with centers")
         system = System(self._kernel, self._points, data.space, self.alpha_, data.weights)
         if solution.factor is not None:
-            diagonal = _select.inverse_diagonal(system, solution.factor)
+            diagonal = mc.linalg.cho_inverse_diagonal(solution.factor)
         else:
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            diagonal = _select.mean_inverse(system, solution, seed)
-        scores = _a_column_each(host(targets - _select.left_out(system, solution, diagonal)))
+            diagonal = _select.mean_inverse(system, seed)
+        missed = _select.left_out(system, solution.coef, self.alpha_, diagonal)
+        scores = _a_column_each(host(targets - missed))
         codes = _a_column_each(host(targets)).argmax(1)
         weights = np.ones(len(codes)) if data.weights is None else host(data.weights)
         return _calibrate.fit_slope(scores, codes, weights.astype("float64"))

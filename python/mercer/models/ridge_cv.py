@@ -1,0 +1,152 @@
+"""Kernel ridge regression that chooses its ridge and its bandwidth."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from mercer.models import _select
+from mercer.models._arrays import Data, RegressorScore, restores
+from mercer.models._base import KernelModel, checked_alpha
+from mercer.models._kernels import FittedKernel
+from mercer.models._solve import Buffer, System
+
+
+class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelModel):
+    """Kernel ridge regression with the ridge and the bandwidth that predict best.
+
+    alphas: the ridges to choose from. bandwidths: multiples of ``bandwidth`` to choose from, where
+    the formula has a bandwidth to choose. select: "loo", the errors of all points left out one by
+    one, exactly, from the eigenvalues of each bandwidth's matrix; "gcv", generalised
+    cross-validation, for which one run of conjugate gradients serves all ridges, outputs and
+    ``n_probes`` random vectors of a bandwidth; "auto", the first up to 1500 points (8192 on CUDA).
+    The other parameters, and how the last fit is solved: those of KernelRidge.
+
+    Attributes of KernelRidge, with ``alpha_`` and ``bandwidth_`` chosen, and ``best_score_``, the
+    mean squared error of the choice; ``select_``; ``cv_results_``, a dict of ``alphas`` [A],
+    ``bandwidths`` [B] and ``scores`` [B, A], infinite where a solver met no tolerance.
+
+    >>> KernelRidgeCV("matern32").fit(x, y).alpha_
+    """
+
+    def __init__(
+        self,
+        kernel: Any = "gauss",
+        *,
+        alphas: Sequence[float] = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0),
+        bandwidth: float | str = "scale",
+        bandwidths: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
+        metric: Any = None,
+        select: str = "auto",
+        n_probes: int = 16,
+        solver: str = "auto",
+        rank: int | str = "auto",
+        tol: float = 1e-3,
+        max_iter: int | None = None,
+        kernel_params: Mapping[str, float] | None = None,
+        device: str | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.alphas = alphas
+        self.bandwidth = bandwidth
+        self.bandwidths = bandwidths
+        self.metric = metric
+        self.select = select
+        self.n_probes = n_probes
+        self.solver = solver
+        self.rank = rank
+        self.tol = tol
+        self.max_iter = max_iter
+        self.kernel_params = kernel_params
+        self.device = device
+        self.random_state = random_state
+
+    @restores
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeCV:
+        """X: [n, d] (or the matrix [n, n]), y: [n] or [n, k], sample_weight: [n], from 0 on.
+
+        A point of weight 2 counts as two points, one of which is left out. Errors and warnings:
+        those of KernelRidge.fit.
+        """
+        data = self._data(X, y, sample_weight, multi_output=True)
+        alphas = self._alphas()
+        if self.select not in ("auto", "loo", "gcv"):
+            raise ValueError(f'select must be "auto", "loo" or "gcv". Received {self.select!r}')
+        targets = data.y.reshape(data.y.shape[0], -1)
+        rng = check_random_state(self.random_state)
+        kernels, points = self._kernels(data, rng)
+        buffer, seed = Buffer(), int(rng.randint(2**31 - 1))
+        systems = [System(k, points, data.space, 0.0, data.weights, buffer) for k in kernels]
+        self.select_ = self._selection(systems[0])
+        scores = np.stack([self._scored(system, targets, alphas, seed) for system in systems])
+        system, self.alpha_ = self._choose(systems, alphas, scores)
+        solution = self._solve(system, targets, rng)
+        self._keep(data, system.kernel, points, solution, X_fit_=data.x)
+        if data.y.ndim == 1:
+            self.dual_coef_ = self.dual_coef_[:, 0]
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """[m] or [m, k] for X [m, d], in the library and on the device of X."""
+        scores, back = self._scores(X)
+        return back(scores)
+
+    def _alphas(self) -> np.ndarray:
+        alphas = np.array([checked_alpha(alpha) for alpha in np.ravel(self.alphas)])
+        if len(alphas) == 0:
+            raise ValueError("alphas must have one number at least. Received none")
+        return alphas
+
+    def _kernels(self, data: Data, rng: np.random.RandomState) -> tuple[list[FittedKernel], Any]:
+        """One for each bandwidth, and the points as all of them see these."""
+        first = self._fit_kernel(data, rng)
+        points = first.points(data.x, data.space)
+        if first.bandwidth is None:
+            return [first], points
+        factors = [float(factor) for factor in np.ravel(self.bandwidths)]
+        if not factors or not all(0 < factor < np.inf for factor in factors):
+            raise ValueError(f"bandwidths must be positive numbers. Received {self.bandwidths!r}")
+        return [first.with_bandwidth(first.bandwidth * factor) for factor in factors], points
+
+    def _selection(self, system: System) -> str:
+        if self.select != "auto":
+            return self.select
+        few = system.n <= _select.SPECTRUM[system.space.device.partition(":")[0]]
+        return "loo" if few or self.solver == "direct" else "gcv"
+
+    def _scored(self, system: System, targets: Any, alphas: np.ndarray, seed: int) -> np.ndarray:
+        if self.select_ == "loo":
+            system.require_matrix(type(self).__name__)
+            return _select.leave_one_out(system, targets, alphas)
+        return _select.generalised(
+            system, targets, alphas, rank=self.rank, tol=self.tol, max_iter=self.max_iter,
+            probes=self.n_probes, seed=seed,
+        )[0]  # fmt: skip
+
+    def _choose(self, systems: list[System], alphas: np.ndarray,
+                scores: np.ndarray) -> tuple[System, float]:  # fmt: skip
+        name = type(self).__name__
+        missed = np.isinf(scores)
+        if missed.any():
+            warnings.warn(
+                f"{name}: {missed.sum()} of {scores.size} choices have no score, as with alpha = "
+                f"{alphas[missed.any(0)].min():g}: their systems are not positive definite, or "
+                f"tol = {self.tol:g} was not met",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        i, j = np.unravel_index(np.argmin(scores), scores.shape)
+        self.cv_results_ = {
+            "alphas": alphas,
+            "bandwidths": [system.kernel.bandwidth for system in systems],
+            "scores": scores,
+        }
+        self.best_score_ = float(scores[i, j])
+        return systems[i].with_ridge(float(alphas[j])), float(alphas[j])
