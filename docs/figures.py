@@ -313,6 +313,40 @@ def gp_bands() -> None:
     save(figure, "gp_bands")
 
 
+def ridge_path() -> None:
+    """Left-out errors of ridges and bandwidths on the diabetes data, and errors on a test set."""
+    from mercer.models import KernelRidge, KernelRidgeCV
+    from sklearn.datasets import load_diabetes
+    from sklearn.preprocessing import StandardScaler
+
+    x, y = load_diabetes(return_X_y=True)
+    x, y = StandardScaler().fit_transform(x), (y - y.mean()) / y.std()
+    options = {"alphas": np.logspace(-3, 3, 25), "bandwidths": np.logspace(-1, 1, 21)}
+    model = KernelRidgeCV(**options).fit(x[:300], y[:300])
+    quick = KernelRidgeCV(select="gcv", random_state=0, **options).fit(x[:300], y[:300])
+    alphas, widths = options["alphas"], model.cv_results_["bandwidths"]
+    scores, best = model.cv_results_["scores"], widths.index(model.bandwidth_)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.4))
+    levels = np.geomspace(scores.min(), 1.2, 14)
+    surface = left.contourf(alphas, widths, scores, levels=levels, cmap="viridis", extend="max")
+    left.plot(model.alpha_, model.bandwidth_, "o", color="white", mec=INK)
+    left.set(xscale="log", yscale="log", xlabel="alpha", ylabel="bandwidth")
+    figure.colorbar(surface, ax=left, label="left-out mean squared error", format="%.2f")
+    fits = [KernelRidge(bandwidth=model.bandwidth_, alpha=a).fit(x[:300], y[:300]) for a in alphas]
+    test = [np.mean((fit.predict(x[300:]) - y[300:]) ** 2) for fit in fits]
+    curves = {
+        "left out, exactly": scores[best],
+        "generalised, 16 probes": quick.cv_results_["scores"][best],
+        "142 other patients": test,
+    }
+    for (label, curve), color, style in zip(curves.items(), COLORS, ("-", "--", ":"), strict=False):
+        right.semilogx(alphas, curve, style, color=color, label=label)
+    right.set(xlabel=f"alpha, at a bandwidth of {model.bandwidth_:.1f}",
+              ylabel="mean squared error", ylim=(0.4, 1.2))  # fmt: skip
+    right.legend(frameon=False)
+    save(figure, "ridge_path")
+
+
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     for draw in (
@@ -327,6 +361,7 @@ def main() -> None:
         logistic,
         models_others,
         gp_bands,
+        ridge_path,
     ):
         draw()
     print(f"figures in {OUT}")
