@@ -315,3 +315,23 @@ def test_unknown_solvers_are_refused():
     x = points()
     with pytest.raises(ValueError, match="solver must be one of"):
         System(fit_kernel("gauss", x, SPACE), x, SPACE, 0.1).solve(x, solver="qr")
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_blocks_of_rows_solve_loosely(monkeypatch, weighted):
+    monkeypatch.setattr("mercer.models._solve.DIRECT", {"cpu": 100})
+    monkeypatch.setattr("mercer.models._solve.MANY", 300)
+    x = points(400)
+    y = np.sin(x[:, :1])
+    weights = np.random.default_rng(3).random(400) + 0.5 if weighted else None
+    system = System(fit_kernel("gauss", x, SPACE, bandwidth=1.5), x, SPACE, 0.5, weights)
+    exact = system.solve(y, solver="direct")
+    for solver in ("sap", "auto"):
+        solution = system.solve(y, solver=solver, tol=1e-2)
+        assert solution.solver == "sap"
+        assert solution.residual <= 1.1e-2
+        wanted, fit = (system.kernel.product(x, x, s.coef) for s in (exact, solution))
+        np.testing.assert_allclose(fit, wanted, atol=0.05)
+    assert system.solve(y, tol=1e-3).solver == "cg"
+    with pytest.raises(ValueError, match="needs points"):
+        System(fit_kernel("precomputed", x, SPACE), x @ x.T, SPACE, 0.5).solve(y, solver="sap")

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from mercer.models._arrays import Data, validate
 from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed, fit_kernel
-from mercer.models._solve import SOLVERS, Solution, System
+from mercer.models._solve import ALL_SOLVERS, Solution, System
 
 
 class KernelModel(BaseEstimator):
@@ -31,7 +31,7 @@ class KernelModel(BaseEstimator):
         data = validate(self, X, y, sample_weight=sample_weight, device=self.device,
                         keep_rows=self._precomputed, **options)  # fmt: skip
         centers = getattr(self, "centers", None)
-        allowed = SOLVERS if centers is None else ("auto", "direct", "falkon")
+        allowed = ALL_SOLVERS if centers is None else ("auto", "direct", "falkon")
         if self.solver not in allowed:
             said = "" if centers is None else " with centers"
             raise ValueError(f"solver must be one of {allowed}{said}. Received {self.solver!r}")

@@ -19,8 +19,12 @@ from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
 
 SOLVERS = ("auto", "direct", "cg")
+#: And with blocks of rows, for which the kernel must be a formula.
+ALL_SOLVERS = (*SOLVERS, "sap")
 #: Points up to which a Cholesky factor is the quickest way.
 DIRECT = {"cpu": 6000, "cuda": 32768}
+#: Points beyond which blocks of rows serve tolerances from LOOSE on sooner.
+MANY, LOOSE = 500_000, 1e-2
 #: Columns of a preconditioner at most.
 MAX_RANK = 4096
 
@@ -31,7 +35,7 @@ class Solution:
 
     coef: Any  # [n, k]
     solver: str
-    n_iter: int  # products with the matrix; 1 for a factorisation
+    n_iter: int  # products with the matrix, or sweeps over it; 1 for a factorisation
     residual: float  # the largest |b - A a| / |b| of a column, measured
     factor: Any = None  # lower Cholesky factor of S K S + ridge, where "direct" was asked for it
     preconditioner: Any = None
@@ -96,14 +100,15 @@ class System:
             return self.kernel.product(self.x, self.x, a) + self.ridge * a
         return s * self.kernel.product(self.x, self.x, s * a) + self.ridge * a
 
+    def operator(self, ridge: float) -> Any:
+        """S K S + ridge by products."""
+        return mc.linalg.KernelOperator(
+            self.kernel.formula, self.x, ridge=ridge, weights=self.weights, **self.kernel.params
+        )
+
     def path(self, ridges: np.ndarray, rank: int | str, seed: int) -> Path:
         """S K S by products, a preconditioner, and these ridges."""
-        if self.kernel.precomputed:
-            operator = self.matrix(0.0)
-        else:
-            operator = mc.linalg.KernelOperator(
-                self.kernel.formula, self.x, weights=self.weights, **self.kernel.params
-            )
+        operator = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
         if rank == "auto":  # at most a tenth of the free memory
             column = self.n * np.dtype(self.space.dtype).itemsize
             rank = min(auto_rank(self.n), _memory.free(self.space) // (10 * column))
@@ -123,17 +128,21 @@ class System:
         name: str = "solve",
     ) -> Solution:
         """Coefficients for b [n, k]; coef0: a first guess; name: whose warnings they are."""
-        if solver not in SOLVERS:
-            raise ValueError(f"solver must be one of {SOLVERS}. Received {solver!r}")
+        if solver not in ALL_SOLVERS:
+            raise ValueError(f"solver must be one of {ALL_SOLVERS}. Received {solver!r}")
         s = self.scale
         b = b if s is None else s * b
         self._warn_of_float32(tol, name)
         few = self.n <= DIRECT[self.space.device.partition(":")[0]]
         if solver == "direct" or (solver == "auto" and few):
             return self._direct(b, keep_factor, name)
-        if solver == "auto" and max_iter is None:
+        if solver == "auto" and max_iter is None and not self._is_for_blocks(tol):
             max_iter = self._budget(b.shape[1])
-        solution, converged = self._cg(b, rank, tol, max_iter, coef0, seed)
+        x0 = coef0 if coef0 is None or s is None else coef0 / s
+        if solver == "sap" or (solver == "auto" and self._is_for_blocks(tol)):
+            solution, converged = self._sap(b, tol, max_iter, x0, seed)
+        else:
+            solution, converged = self._cg(b, rank, tol, max_iter, x0, seed)
         if converged:
             return solution
         if solver == "auto" and 2 * self._bytes_direct() <= _memory.free(self.space):
@@ -166,10 +175,25 @@ class System:
             raise self._not_definite()
         return Solution(self._coef(x), "direct", 1, self._residual(x, b), factor)
 
-    def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, coef0: Any,
+    def _is_for_blocks(self, tol: float) -> bool:
+        return self.n > MANY and tol >= LOOSE and not self.kernel.precomputed
+
+    def _sap(self, b: Any, tol: float, max_iter: int | None, x0: Any,
+             seed: int) -> tuple[Solution, bool]:  # fmt: skip
+        if self.kernel.precomputed:
+            raise ValueError('solver="sap" needs points. Received kernel="precomputed"')
+        sweeps = {} if max_iter is None else {"max_iter": max_iter}
+        x, info, taken = mc.linalg.sap(
+            self.operator(self.ridge), b, tol=tol, x0=x0, seed=seed, check=False, **sweeps
+        )
+        if (info == -1).any():
+            raise self._not_definite()
+        residual = self._residual(x, b)
+        return Solution(self._coef(x), "sap", int(taken.max(initial=0)), residual), not info.any()
+
+    def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any,
             seed: int) -> tuple[Solution, bool]:  # fmt: skip
         path = self.path(np.array([self.ridge]), rank, seed)
-        x0 = coef0 if coef0 is None or self.weights is None else coef0 / self.scale
         x, info, taken = path.columns(b, tol, max_iter, x0)
         if (info == -1).any():
             raise self._not_definite()
@@ -187,11 +211,15 @@ class System:
 
     def _not_definite(self) -> mc.LinAlgError:
         """Names the ridge that would do, from the smallest eigenvalue."""
-        k = self.matrix(0.0)
-        if not np.isfinite(float(k.sum())):
+        ones = self.space.zeros(self.n, 1) + 1
+        if not np.isfinite(float(self.product(ones).sum())):
             return mc.LinAlgError("the kernel matrix holds NaN or an infinity")
-        smallest = float(mc.linalg.eigh_top(k, 1, which="smallest", check=False)[0][0][0])
-        rounding = float(np.finfo(self.space.dtype).eps) * float(abs(k).sum(1).max())
+        k = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
+        ends = [
+            float(mc.linalg.eigh_top(k, 1, which=which, check=False)[0][0][0])
+            for which in ("smallest", "magnitude")
+        ]
+        smallest, rounding = ends[0], 4 * float(np.finfo(self.space.dtype).eps) * abs(ends[1])
         wider = rounding > -smallest and self.space.dtype == "float32"
         return mc.LinAlgError(
             f"the kernel matrix plus alpha = {self.ridge:g} is not positive definite in "

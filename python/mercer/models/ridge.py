@@ -109,9 +109,10 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
 
     centers: a number, or points [m, d]; the function is then a sum over these alone, in memory of
     m x m, and ``partial_fit`` adds points. solver: "direct" (Cholesky), "cg" (conjugate gradients,
-    nothing of n x n stored), with centers "direct" (sums over all points) or "falkon" (products);
-    "auto" is direct where that is quickest, else "cg" within the cost of a factor, and the factor
-    where that does not converge and fits in memory. rank: columns of the preconditioner of "cg".
+    nothing of n x n stored), "sap" (sketch and project, by blocks of rows), with centers "direct"
+    (sums over all points) or "falkon" (products); "auto" is direct where that is quickest, else
+    "cg" within the cost of a factor, and the factor where that does not converge and fits in
+    memory. rank: columns of the preconditioner of "cg".
     tol: the relative residual that "cg" and "falkon" stop at; max_iter: their steps at most.
     warm_start: "cg" and "falkon" begin at the coefficients of the fit before. device: where arrays
     of the host are computed with, such as "cuda".
