@@ -53,14 +53,31 @@ def _in_torch(name: str, arguments: tuple, options: dict, refusal: Any = None) -
     return linalg_verbs.call(name, arguments, options, refusal)
 
 
-def _is_of_jax(values: tuple) -> bool:
+def is_jax(value: Any) -> bool:
     jax = sys.modules.get("jax")
-    return jax is not None and any(isinstance(v, jax.Array) for v in _flat(values))
+    return jax is not None and isinstance(value, jax.Array)
+
+
+def _is_of_jax(values: tuple) -> bool:
+    return any(is_jax(value) for value in _flat(values))
+
+
+def of_jax(name: str, a: Any, *arguments: Any, **options: Any) -> Any:
+    """A function of an operator of JAX's points."""
+    from mercer import _jax_cg
+
+    if name == "cg":
+        return _jax_cg.cg(a, *arguments, **options)
+    raise NotImplementedError(
+        f"{name}: is not offered for operators of arrays of jax. Received one for a"
+    )
 
 
 def _in_jax(name: str, arguments: tuple, options: dict, refusal: Any) -> Any:
     from mercer import _jax_linalg
 
+    if name == "cg" and is_jax(arguments[0] if arguments else None):
+        return of_jax(name, *arguments, **options)
     if name not in _jax_linalg.VERBS:
         raise refusal
     for option in OPTIONS:

@@ -128,6 +128,100 @@ def test_mapped(name):
         np.testing.assert_allclose(ours[1], theirs, rtol=1e-12)
 
 
+# ---- Conjugate gradients. -----------------------------------------------------------------------
+
+POINTS, RIGHT = normal(6, 2), normal(6, 2, seed=3)
+OPERATORS = {
+    "points, width, ridge and b": (
+        lambda x, h, r, b: linalg.KernelOperator("gauss", x, ridge=r, bandwidth=h),
+        lambda x, h, r, b: mc.kernel_matrix("gauss", x, bandwidth=h) + r * jnp.eye(6),
+        (POINTS, np.array(1.5), np.array(0.5), RIGHT)),
+    "weights and ridges of points": (
+        lambda x, s, r, b: linalg.KernelOperator(mc.gauss(bandwidth=1.5), x, ridge=r, weights=s),
+        lambda x, s, r, b: jnp.sqrt(s)[:, None] * jnp.sqrt(s) * mc.kernel_matrix(
+            "gauss", x, bandwidth=1.5) + jnp.diag(r),
+        (POINTS, 0.5 + abs(normal(6)), 0.5 + abs(normal(6, seed=5)), RIGHT[:, 0])),
+    "weights of features, and row": (
+        lambda x, w, r, b: linalg.KernelOperator(
+            "row*col*exp(-sum(w*(x-z)^2))", x, w=w, row=r, col=r, ridge=0.5),
+        lambda x, w, r, b: mc.kernel_matrix(
+            "row*col*exp(-sum(w*(x-z)^2))", x, w=w, row=r, col=r) + 0.5 * jnp.eye(6),
+        (POINTS, np.array([0.7, 1.2]), normal(6), RIGHT)),
+    "a matrix": (lambda a, b: symmetric(a), lambda a, b: symmetric(a), (positive(N, N), normal(N))),
+}  # fmt: skip
+
+
+def both(name):
+    """A number that cg's solution gives, and a stored matrix's."""
+    made, matrix, inputs = OPERATORS[name]
+
+    def ours(*inputs):
+        return jnp.sin(linalg.cg(made(*inputs), inputs[-1], tol=1e-13)).sum()
+
+    def theirs(*inputs):
+        return jnp.sin(jnp.linalg.solve(matrix(*inputs), inputs[-1])).sum()
+
+    return ours, theirs, tuple(map(jnp.asarray, inputs))
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_gradients_of_conjugate_gradients(name):
+    ours, theirs, inputs = both(name)
+    places = tuple(range(len(inputs)))
+    found = jax.jit(jax.grad(ours, places))(*inputs)
+    for mine, exact in zip(found, jax.grad(theirs, places)(*inputs), strict=True):
+        np.testing.assert_allclose(mine, exact, rtol=1e-8, atol=1e-9)
+
+
+def test_second_derivatives_of_conjugate_gradients():
+    ours, theirs, (x, h, r, b) = both("points, width, ridge and b")
+
+    def by_width(function):
+        return jax.grad(jax.grad(lambda h: function(x, h, r, b)))
+
+    np.testing.assert_allclose(by_width(ours)(h), by_width(theirs)(h), rtol=1e-8)
+
+
+def test_columns_of_conjugate_gradients_end_on_their_own():
+    a = jnp.asarray(positive(N, N))
+    b = jnp.asarray(np.stack([normal(N), np.full(N, np.nan), np.zeros(N)], -1))
+    x, info, _ = linalg.cg(a, b, check=False)
+    assert info.tolist() == [0, -1, 0]
+    np.testing.assert_allclose(x[:, 0], np.linalg.solve(a, b[:, 0]), rtol=1e-8)
+    assert np.isnan(x[:, 1]).all()
+    assert not x[:, 2].any()
+    x = linalg.cg(a, b[:, :1], ridge=jnp.asarray([0.5]))
+    np.testing.assert_allclose((a + 0.5 * jnp.eye(N)) @ x, b[:, :1], rtol=1e-8)
+    with pytest.raises(mc.LinAlgError, match="cg: a must be positive definite"):
+        linalg.cg(-a, b[:, 0])
+    assert np.isnan(jax.jit(lambda a, b: linalg.cg(-a, b))(a, b[:, 0])).all()
+    assert linalg.cg(a, b[:, 0], max_iter=1, tol=1e-14, check=False)[1] == 1
+    narrow = a.astype("float32"), b[:, 0].astype("float32")
+    assert linalg.cg(*narrow, tol=1e-12, check=False)[1] == -2
+
+
+REFUSED_BY_CG = {
+    "a preconditioner": (lambda x, b: linalg.cg(x @ x.T, b, preconditioner=1), NotImplementedError,
+                         "cg: preconditioner is not offered for arrays of jax"),
+    "a shape": (lambda x, b: linalg.cg(linalg.KernelOperator("l1", x), b[1:]), ValueError,
+                r"cg: b must be an array of jax of the shape \[n, k\]"),
+    "a dtype": (lambda x, b: linalg.cg(linalg.KernelOperator("l1", x), b.astype("float32")),
+                mc.DtypeError, "cg: b must be float64, the dtype of a. Received float32"),
+    "no symmetry": (lambda x, b: linalg.KernelOperator("sum(x)", x), ValueError, "symmetric"),
+    "a negative ridge": (lambda x, b: linalg.KernelOperator("l1", x, ridge=-1.0), ValueError,
+                         "ridge must be from 0 on and finite"),
+    "nystrom": (lambda x, b: linalg.nystrom(linalg.KernelOperator("l1", x), 2), NotImplementedError,
+                "nystrom: is not offered for operators of arrays of jax"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED_BY_CG)
+def test_refused_by_conjugate_gradients(case):
+    call, error, words = REFUSED_BY_CG[case]
+    with pytest.raises(error, match=words):
+        call(jnp.asarray(POINTS), jnp.asarray(RIGHT[:, 0]))
+
+
 def test_sums_are_of_float64():
     a, b = jnp.asarray(positive(N, N), "float32"), jnp.asarray(normal(N), "float32")
     wanted = b.astype("float64") @ linalg.solve_cholesky(a, b).astype("float64")

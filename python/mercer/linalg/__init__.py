@@ -8,9 +8,9 @@ PyTorch differentiates the functions of stored matrices as often as wanted, in b
 traces them; a gradient by a symmetric matrix is symmetric, whichever triangle is read. It
 differentiates ``cg`` by all that its operator is made of, and ``inv_quad_logdet`` of an operator in
 reverse mode; a preconditioner is that of the same numbers without gradients. ``eigh_top`` refuses
-tensors that require gradients (NotImplementedError). JAX has the functions of stored matrices with
-their derivatives, under its transforms too: there, where nothing can be raised, matrices that fail
-give NaN.
+tensors that require gradients (NotImplementedError). JAX has the functions of stored matrices, and
+``cg`` without a preconditioner, with their derivatives, under its transforms too: there, where
+nothing can be raised, what fails is NaN.
 
 On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small
 matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and
@@ -83,11 +83,15 @@ else:
 
         def __new__(cls, f: Any = None, x: Any = None, **options: Any) -> Any:
             """Points of DTensors make an operator that is split over their ranks, arrays of Dask
-            one that multiplies by blocks."""
+            one that multiplies by blocks, arrays of JAX one that JAX traces."""
             if _is_dask(x):
                 from mercer import dask
 
                 return dask.KernelOperator(f, x, **options)
+            if _calls.is_jax(x):
+                from mercer import _jax_cg
+
+                return _jax_cg.KernelOperator(f, x, **options)
             if not _is_split(x):
                 return super().__new__(cls)
             from mercer._torch.sharded_operator import ShardedOperator
@@ -121,6 +125,9 @@ else:
                         "Received one"
                     )
                 return SERVED[name](a, *arguments, **options)
+            of_jax = _sys.modules.get("mercer._jax_cg")
+            if of_jax is not None and isinstance(a, of_jax.KernelOperator):
+                return _calls.of_jax(name, a, *arguments, **options)
             return engine(a, *arguments, **options)
 
         return verb
