@@ -34,11 +34,13 @@ def matmul(a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def _triangular(side: Any, b: Any, *, unit: bool = False) -> Any:
-    """L^-1 b, of which the lower triangle is read."""
+def _triangular(side: Any, b: Any, *, unit: bool = False, transposed: bool = False) -> Any:
+    """L^-1 b, or L^-T b; of `side` the lower triangle is read."""
     batch = jnp.broadcast_shapes(side.shape[:-2], b.shape[:-2])
     side, b = (jnp.broadcast_to(m, (*batch, *m.shape[-2:])) for m in (side, b))
-    return jax.lax.linalg.triangular_solve(side, b, left_side=True, lower=True, unit_diagonal=unit)
+    return jax.lax.linalg.triangular_solve(
+        side, b, left_side=True, lower=True, transpose_a=transposed, unit_diagonal=unit
+    )
 
 
 LIB = types.SimpleNamespace(
@@ -338,6 +340,31 @@ def _double(array: Any) -> Any:
     return array.astype(jnp.float64) if jax.config.jax_enable_x64 else array
 
 
+def cho_inverse(factor: Any, *, lower: bool = True) -> Any:
+    """NaN where a factor's diagonal is not positive, as the engine's is."""
+    _check("cho_inverse", "factor", factor)
+    eye = jnp.eye(factor.shape[-1], dtype=factor.dtype)
+    inverse = moves.symmetric(_bound(cho_solve_p, [(factor, 2)], eye, lower=lower))
+    is_factor = (jnp.diagonal(factor, 0, -2, -1) > 0).all(-1)[..., None, None]
+    return jnp.where(is_factor, inverse, jnp.nan)
+
+
+def cho_inverse_diagonal(factor: Any, *, lower: bool = True) -> Any:
+    _check("cho_inverse_diagonal", "factor", factor)
+    return jnp.diagonal(cho_inverse(factor, lower=lower), 0, -2, -1)
+
+
+def solve_triangular(
+    a: Any, b: Any, *, lower: bool = True, transposed: bool = False, unit_diagonal: bool = False
+) -> Any:
+    """JAX's own, with its derivatives."""
+    _check("solve_triangular", "a", a, b)
+    matrix = a if lower else a.mT  # of which the lower triangle counts
+    column = b[:, None] if b.ndim == 1 else b
+    x = _triangular(matrix, column, unit=unit_diagonal, transposed=transposed == lower)
+    return x[..., 0] if b.ndim == 1 else x
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _logdet(a: Any, factor: Any, lower: bool) -> Any:
     return 2 * jnp.log(_double(jnp.diagonal(factor, 0, -2, -1))).sum(-1)
@@ -404,6 +431,9 @@ VERBS: dict[str, Callable[..., Any]] = {
     "cholesky": cholesky,
     "solve_cholesky": solve_cholesky,
     "cho_solve": cho_solve,
+    "cho_inverse": cho_inverse,
+    "cho_inverse_diagonal": cho_inverse_diagonal,
+    "solve_triangular": solve_triangular,
     "inv_quad_logdet": inv_quad_logdet,
     "lu_factor": lu_factor,
     "lu_solve": lu_solve,

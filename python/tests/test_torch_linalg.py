@@ -288,6 +288,19 @@ def test_gradients_of_an_ill_conditioned_matrix(name, kind):
     assert (found.double() - wanted).norm() <= bound * wanted.norm()
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_values_are_those_that_nobody_follows(name):
+    function, inputs = taken(name)
+    with torch.no_grad():
+        wanted = function(*inputs)
+    torch.testing.assert_close(function(*inputs), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_the_inverse_of_what_is_no_factor_is_nan():
+    a = torch.diag(torch.tensor([1.0, -1.0])).requires_grad_()
+    assert linalg.cho_inverse(a).isnan().all()
+
+
 def test_a_gradient_is_symmetric_whichever_triangle_is_read():
     for lower in (True, False):
         a = positive(N, N)

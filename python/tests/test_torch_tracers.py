@@ -30,6 +30,7 @@ VERBS = TRACED | {
     "linalg.inv_quad_logdet": lambda x, z, a: mc.linalg.inv_quad_logdet(positive(x), x),
     "linalg.solve_lu": lambda x, z, a: mc.linalg.solve_lu(positive(x), x),
     "linalg.lu_solve": lambda x, z, a: mc.linalg.lu_solve(mc.linalg.lu_factor(positive(x)), x),
+    "linalg.cho_inverse": lambda x, z, a: mc.linalg.cho_inverse(positive(x)),
     "linalg.eigh": lambda x, z, a: mc.linalg.eigh(positive(x), eigvals_only=True),
 }
 # torch.fx would have to know the factors' shapes.

@@ -122,7 +122,9 @@ autograd.register("kron_log", _log_operator)
 
 
 def _shift(shift: Any, like: Tensor) -> Tensor:
-    return torch.as_tensor(shift).to(like.device, like.dtype)
+    if isinstance(shift, Tensor):
+        return shift.to(like.device, like.dtype)
+    return torch.tensor(float(shift), dtype=like.dtype, device=like.device)
 
 
 def solve(factors: Sequence[Tensor], b: Tensor, shift: Any) -> Tensor:

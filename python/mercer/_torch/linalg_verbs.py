@@ -155,9 +155,12 @@ def cho_solve(factor: Any, b: Any, *, lower: bool = True) -> Tensor:
 
 
 def cho_inverse(factor: Any, *, lower: bool = True) -> Tensor:
+    """NaN where a factor's diagonal is not positive, as the engine's is."""
     _check("cho_inverse", "factor", factor)
     eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device)
-    return _linalg_tangents.symmetric(linalg.cho_solve(factor, eye, lower))
+    inverse = _linalg_tangents.symmetric(linalg.cho_solve(factor, eye, lower))
+    is_factor = (factor.diagonal(0, -2, -1) > 0).all(-1)[..., None, None]
+    return torch.where(is_factor, inverse, torch.nan)
 
 
 def cho_inverse_diagonal(factor: Any, *, lower: bool = True) -> Tensor:

@@ -28,10 +28,7 @@ from typing import Any
 
 from mercer import _linalg_calls as _calls
 from mercer import _mercer
-from mercer._mercer import (
-    Preconditioner,
-    restored_preconditioner,
-)  # fmt: skip
+from mercer._mercer import Preconditioner, restored_preconditioner
 from mercer.linalg._sap import sap
 
 if _typing.TYPE_CHECKING:
