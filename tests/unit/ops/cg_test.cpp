@@ -428,9 +428,9 @@ TEST_F(Cg, PreconditionersSaveProducts) {
       std::int64_t by_products = 0, by_pivots = 0;
       EXPECT_LE(products(nystrom(n + 5, kRidge, &by_products)), 6);
       EXPECT_LE(products(pivoted(n + 5, kRidge, &by_pivots)), 6);
-      // The kernel is smooth: the rest of its spectrum is rounding.
+      // The kernel is smooth: in float32 the rest of its spectrum is rounding.
       EXPECT_LE(by_products, n);
-      EXPECT_LT(by_pivots, n);
+      EXPECT_LE(by_pivots, dtype == Dtype::float32 ? n - 1 : n);
     }
   });
 }
