@@ -1,6 +1,6 @@
 // The interpreter's lock, given up and taken by threads that may outlive the interpreter. A daemon thread that asks for
-// the lock while Python ends is ended there by CPython, which unwinds its stack through C++ that must not be unwound; one
-// that asks when Python has ended reads freed memory. Such threads sleep until the process is gone instead.
+// the lock while Python ends is ended there by CPython, which unwinds its stack through C++ that must not be unwound;
+// one that asks when Python has ended reads freed memory. Such threads sleep until the process is gone instead.
 #pragma once
 
 #include <Python.h>
