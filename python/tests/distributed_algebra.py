@@ -68,7 +68,7 @@ def check_ridges_of_columns(ranks):
         lambda: mc.linalg.cg(a, ranks.put(b), ridge=-1.0),
     )  # fmt: skip
     raises(
-        NotImplementedError, "minres: is not offered for operators of DTensors",
+        NotImplementedError, "minres: is not offered for operators that are split over ranks",
         lambda: mc.linalg.minres(a, ranks.put(b)),
     )  # fmt: skip
     x, info, _ = mc.linalg.cg(a, ranks.put(b), tol=1e-17, check=False)

@@ -645,9 +645,7 @@ class Multiplied:
 
 @pytest.mark.parametrize("product", [lambda v: v[:-1], lambda v: v.astype("f")])
 def test_products_are_checked(product):
-    with pytest.raises(
-        ValueError, match=r"cg: a product with a must be float64 ?\[4, 1\] on the CPU"
-    ):
+    with pytest.raises(ValueError, match=r"cg: a product with a must be float64\[4, 1\] on cpu"):
         mc.linalg.cg(Multiplied(product), np.ones(4))
     np.testing.assert_allclose(
         mc.linalg.cg(Multiplied(lambda v: 2 * v), np.ones(4)), np.full(4, 0.5)
