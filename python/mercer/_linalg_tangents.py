@@ -37,7 +37,7 @@ def of_factor(lib: Any, factor: Any, moved: Any, lower: bool) -> Any:
 
 
 def lu(lib: Any, packed: Any, order: Any, da: Any) -> Any:
-    """Of the packed factors; a[order] = L U."""
+    """The derivative of the packed factors; a[order] = L U."""
     rows, columns = packed.shape[-2:]
     n = min(rows, columns)
     da = lib.take(da, order)

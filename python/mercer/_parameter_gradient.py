@@ -5,7 +5,7 @@ With S = sum_mn g_mn f(x_m, z_n), g a matrix or u v^T,
     dS/dp = sum_mn g_mn df/dp,    dS/dx_mk = sum_n g_mn df/dx_mk,    dS/dw_k = sum_mn g_mn df/dw_k
 
 come from one pass over the pairs with the rows x; dS/dz and dS/dcol from one with the rows z, of
-the formula with its sides swapped. Of names that such a pass does not take, df/dp is a
+the formula with its sides swapped. For names that such a pass does not take, df/dp is a
 formula again.
 """
 

@@ -1,10 +1,9 @@
 """mercer.linalg.cg with derivatives, by the implicit function theorem.
 
-Of x with a x = b and its cotangent G, the solution g of a g = G is dL/db, and the derivative by all
-that a is made of is that of -g' (a x) with g and x held: of a kernel matrix the backward of
+For x with a x = b and its cotangent G, the solution g of a g = G is dL/db, and the derivative by
+all that a is made of is that of -g' (a x) with g and x held: of a kernel matrix the backward of
 kernel_product, which never stores it. g is one more call of cg with the same operator and
-preconditioner, and is differentiated as this one is.
-"""
+preconditioner, and is differentiated as this one is."""
 
 from __future__ import annotations
 
