@@ -112,9 +112,10 @@ struct Operator {
   /// The same as a part of a loop in a captured graph, on the device: in that queue, with memory from it alone; where
   /// the queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
   std::function<void(const Tensor& v, const Tensor& out, const Queue& queue)> multiply_in = {};
-  /// Of kernel_operator, without its ridges, and matrix_operator: out [n] is the diagonal. Empty where there is none.
+  /// Writes the diagonal to out [n]; that of kernel_operator is without its ridges. Empty where it cannot be known.
   std::function<void(const Tensor& out)> diagonal = {};
-  /// Likewise: row j of out [rows, n], of neighbouring elements along each row, is the row indices[j] of the matrix.
+  /// Writes rows, likewise: row j of out [rows, n], of neighbouring elements along each row, is row indices[j] of the
+  /// matrix.
   std::function<void(const std::vector<std::int64_t>& indices, const Tensor& out)> rows = {};
 };
 /// a [n, n], all of which may be read, or its transpose in its place; it must outlive the operator, but for a CUDA
@@ -182,9 +183,11 @@ struct Preconditioner {
   /// The diagonal of P: out [order], or [order, columns] with a ridge for each column.
   void diagonal(const Tensor& out, const Queue& queue = {}) const;
   const std::vector<double>& ridges() const;
-  /// With other ridges, one or one for each column of what it is applied to. The columns of the factor are shared.
+  /// The preconditioner of other ridges: one, or one for each column of what it is applied to. The columns of the
+  /// factor are shared.
   Preconditioner with_ridges(std::vector<double> ridges) const;
-  /// Of diag(s) k diag(s) + ridge, s the roots of the weights w [order], from 0 on, of the dtype where P is.
+  /// The preconditioner of diag(s) k diag(s) + ridge, where s are the roots of the weights w [order], from 0 on, of P's
+  /// dtype and device.
   Preconditioner weighted(const Tensor& w, const Queue& queue = {}, Context& context = Context::shared()) const;
 };
 
@@ -194,10 +197,11 @@ struct RpcholeskyOptions {
   std::uint64_t seed = 0;
   bool ridge_in_rows = false;  // the operator's rows and diagonal are those of k + ridge, as of a stored matrix
 };
-/// Of k + ridge, k positive semi-definite with the rows of an operator: P = L L^T + ridge, L of `rank` columns of
-/// Cholesky's factor of k, whose pivots are drawn in proportion to what is left of the diagonal. As good as Nystrom's
-/// of products with all of k, from `rank` rows of it. It ends before where nothing is left of the diagonal. ridge > 0;
-/// 1 <= rank; ranks beyond the order are taken for it. The same seed gives the same pivots.
+/// A preconditioner P = L L^T + ridge of k + ridge, where k is positive semi-definite and its rows are those of the
+/// operator. L has `rank` columns of Cholesky's factor of k, whose pivots are drawn in proportion to what is left of
+/// the diagonal. It is as good as Nystrom's, which takes products with all of k, and reads `rank` rows of k alone. The
+/// rank is less where nothing is left of the diagonal. ridge > 0; 1 <= rank; ranks beyond the order are taken for it.
+/// The same seed gives the same pivots.
 /// Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", Comm. Pure Appl. Math. 78 (2025); blocks by rejection:
 /// Epperly, Tropp, Webber, "Embrace rejection" (2024). Memory: `rank` vectors, three times as many while it is made. On
 /// CUDA the call waits. Throws numerical for values that are not finite, and for a matrix that is seen not to be
@@ -220,7 +224,7 @@ Preconditioner nystrom_preconditioner(const Operator& a, std::int64_t rank, doub
 /// Math. 62 (2012). Memory, errors: those of nystrom_preconditioner; unsupported for formulas that read indices.
 Preconditioner pivoted_cholesky_preconditioner(const Formula& f, const Tensor& x, double ridge, std::int64_t rank,
                                                const Arguments& arguments = {}, Context& context = Context::shared());
-/// The same from the rows of an operator, which do not have the ridge.
+/// This overload reads the rows of an operator, which do not contain the ridge.
 Preconditioner pivoted_cholesky_preconditioner(const Operator& a, std::int64_t rank, double ridge,
                                                Context& context = Context::shared());
 
@@ -258,10 +262,10 @@ struct CgOptions {
 void cg(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options = {},
         Context& context = Context::shared());
 
-/// The same for a symmetric operator that may be indefinite, or singular: minimal residuals (Paige, Saunders, "Solution
-/// of sparse indefinite systems of linear equations", SIAM J. Numer. Anal. 12, 1975). Without a preconditioner; ridges
-/// are as in cg. Where b is not in the range of a singular a, x has the least residual, which stagnates: info is -2. It
-/// holds three vectors a column more than cg.
+/// x = a^-1 b for a symmetric operator that may be indefinite, or singular: minimal residuals (Paige, Saunders,
+/// "Solution of sparse indefinite systems of linear equations", SIAM J. Numer. Anal. 12, 1975). Arguments, info and
+/// streams are those of cg, but for a preconditioner. Where b is not in the range of a singular a, x has the least
+/// residual, which stagnates: info is -2. It holds three vectors a column more than cg.
 void minres(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options = {},
             Context& context = Context::shared());
 

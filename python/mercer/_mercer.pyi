@@ -772,7 +772,7 @@ class KernelOperator:
 
     @property
     def weights(self) -> Any:
-        """Those of the points, [n], or None."""
+        """The weights of the points, [n], or None."""
 
     @property
     def points(self) -> Any:

@@ -146,7 +146,7 @@ void bind_kernel_operator(nb::module_& module) {
           nb::sig("def ridge(self) -> typing.Any"), "What is added to the diagonal, a float or an array [n].")
       .def_prop_ro(
           "weights", [](const KernelOperator& self) { return self.sides.weights; },
-          nb::sig("def weights(self) -> typing.Any"), "Those of the points, [n], or None.")
+          nb::sig("def weights(self) -> typing.Any"), "The weights of the points, [n], or None.")
       .def_prop_ro(
           "points", [](const KernelOperator& self) { return self.x; }, nb::sig("def points(self) -> typing.Any"),
           "The points x, as they were given.")

@@ -61,7 +61,7 @@ nb::object written_out(Library& library, nb::handle like, Dtype dtype, nb::handl
   return library.namespace_.attr("asarray")(list, **options);
 }
 
-/// Of PyTorch's tensors without what follows them, which would warn.
+/// The minimum or maximum of an array. A tensor that PyTorch follows is detached first, since reading it warns.
 double extreme(nb::handle values, const char* name) {
   const nb::object plain = nb::hasattr(values, "detach") ? nb::object(values.attr("detach")()) : nb::borrow(values);
   return nb::cast<double>(nb::float_(plain.attr(name)()));

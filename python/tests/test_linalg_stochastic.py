@@ -227,7 +227,7 @@ def test_linear_operators_of_scipy_serve():
 
 
 def test_gradients_of_probes_are_those_of_the_quadratic_forms():
-    """Of signs z, d log det a is the mean of (a^-1 z)' da z, to the tolerance of cg."""
+    """For signs z, d log det a is the mean of (a^-1 z)' da z, to the tolerance of cg."""
     torch = pytest.importorskip("torch")
     n = 50
     x = torch.from_numpy(points(n)).requires_grad_()

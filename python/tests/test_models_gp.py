@@ -378,7 +378,7 @@ def test_interruption_leaves_the_model(monkeypatch):
 
 
 def products(**options):
-    """The same by products alone, solved to rounding."""
+    """The likelihood and gradient by products alone, solved to rounding."""
     return fixed(**{"solver": "cg", "tol": 1e-9, "random_state": 0, **options})
 
 

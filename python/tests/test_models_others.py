@@ -227,7 +227,7 @@ def test_neighbours_are_scikit_learns(metric, weights):
     assert ours.effective_metric_ == peer.effective_metric_
     found, known = ours.kneighbors(queries), peer.kneighbors(queries)
     np.testing.assert_array_equal(found[1], known[1])
-    # Of scikit-learn's squared distances by products half of the digits are left near 0.
+    # scikit-learn's squared distances are made of products: half of their digits are left near 0.
     np.testing.assert_allclose(found[0], known[0], rtol=1e-9, atol=1e-7)
 
 

@@ -31,7 +31,7 @@ def relevant(n=300, d=8, seed=0):
 
 
 def plain_gradients(x, a, bandwidth):
-    """Of exp(-|x - z| / b) sums at all points, [n, k, d], in float64."""
+    """Gradients of sums of exp(-|x - z| / b) at all points, [n, k, d], in float64."""
     diff = x[:, None] - x[None]
     r = np.sqrt((diff**2).sum(-1))
     slope = np.divide(-np.exp(-r / bandwidth) / bandwidth, r, out=np.zeros_like(r), where=r > 0)

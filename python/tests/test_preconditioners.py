@@ -384,7 +384,7 @@ def dense_on_cuda(cuda, p, n, dtype):
 
 
 def test_cuda_makes_the_factor_of_the_host(cuda):
-    """The same pivots, since the host draws them: in float64 what differs is rounding."""
+    """The host draws the pivots: in float64 what differs from the CPU is rounding."""
     x = points(500)
     device = linalg.KernelOperator(GAUSS, cuda.from_numpy(x).cuda(), ridge=RIDGE)
     host = linalg.KernelOperator(GAUSS, x, ridge=RIDGE)

@@ -17,7 +17,7 @@ def points(dtype="float64"):
 
 
 def residuals(operator, b, x):
-    """Of the operator's matrix in float64, made by another function than the products."""
+    """The operator's matrix in float64, made by another function than the products."""
     a = np.asarray(operator.rows(slice(None))).astype("d")
     gap = np.asarray(b).astype("d") - a @ np.asarray(x).astype("d")
     return np.linalg.norm(gap, axis=0) / np.linalg.norm(np.asarray(b).astype("d"), axis=0)

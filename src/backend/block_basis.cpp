@@ -18,7 +18,7 @@ double least_of(Dtype type) {
 }
 
 constexpr int kMostPasses = 6;
-/// Of a column's length: where less is left, the rounding of what was taken away counts. Kahan's and Parlett's rule.
+/// Where less than this part of a column's length is left, rounding of what was taken away counts (Kahan, Parlett).
 constexpr double kKept = 0.5;
 
 }  // namespace

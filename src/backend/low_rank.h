@@ -26,7 +26,7 @@ class LowRankMap {
   virtual ~LowRankMap() = default;
   /// out = map r, both [length, k] with the elements of a column one after another; k is the count, if that is not 1.
   virtual void apply(const Tensor& r, const Tensor& out, const Queue& queue) const = 0;
-  /// The same as a part of a loop in a captured graph; nothing in a rehearsal of the memory.
+  /// apply, as a part of a loop in a captured graph; nothing in a rehearsal of the memory.
   virtual void apply_in(const Tensor& r, const Tensor& out, const Queue& queue) const { apply(r, out, queue); }
 };
 

@@ -53,7 +53,7 @@ inline SmallMatrix transposed(const SmallMatrix& a) {
   return turned;
 }
 
-/// Those of some hundred rows, by LAPACK on so many threads where there is one, else by loops.
+/// Algebra of matrices of some hundred rows: by LAPACK on so many threads where it is found, else by loops.
 class SmallAlgebra {
  public:
   explicit SmallAlgebra(int threads) : threads_(threads) {}

@@ -148,7 +148,7 @@ else:
 
     @_functools.wraps(_exact)
     def inv_quad_logdet(a: Any, b: Any, **options: Any) -> Any:
-        """Of an operator by its products, of a matrix from its factor."""
+        """An operator is taken by its products, a matrix by its factor."""
         if not _is_known_by_products(a):
             return _exact(a, b, **options)
         from mercer.linalg import _stochastic

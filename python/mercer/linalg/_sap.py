@@ -47,7 +47,7 @@ class _Blocks:
         return {} if self.row is None else {"row": self.row[rows], "col": self.row}
 
     def multiply(self, rows: Any, v: Any) -> Any:
-        """These rows of the matrix times v [n, k]."""
+        """The product of some rows of the matrix with v [n, k]."""
         if self.roots is None:
             product = self._product(rows, v)
         else:

@@ -143,7 +143,7 @@ class _Probes:
         self._turn()
 
     def quadrature(self) -> Any:
-        """Of each probe: e1^T log(T) e1."""
+        """e1^T log(T) e1 for the tridiagonal matrix T of each probe."""
         alpha = self.vectors.to_host(self.diagonal).T
         beta = self.vectors.to_host(self.sides[1:-1]).T if len(self.diagonal) > 1 else None
         if not (np.isfinite(alpha).all() and (beta is None or np.isfinite(beta).all())):

@@ -68,7 +68,7 @@ class Space:
         return importlib.import_module(self.library)
 
     def of(self, dtype: str) -> Space:
-        """The same place with another dtype."""
+        """This space with another dtype."""
         return Space(self.library, self.device, dtype)
 
     def array(self, a: Any) -> Any:

@@ -137,7 +137,7 @@ class Expansion:
         return self.kernel.product(self.x, None, self.space.array(v))
 
     def coefficients(self, a: Any) -> Any:
-        """Of the points that functions are sums over."""
+        """Coefficients of the points that functions are sums over."""
         return a
 
     def _stored(self) -> Any:

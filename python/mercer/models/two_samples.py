@@ -129,7 +129,7 @@ class _Subsets:
         self.m, self.rows, self.count, self._rng = m, rows, count, rng
 
     def columns(self, first: int, last: int) -> np.ndarray:
-        """Those from first to last; asked for in order."""
+        """Columns from first to last; callers ask for them in order."""
         columns = np.zeros((self.rows, last - first))
         for j in range(last - first):
             chosen = self._rng.permutation(self.rows) if first + j else np.arange(self.rows)
@@ -140,7 +140,7 @@ class _Subsets:
 def _quadratic_forms(
     kernel: FittedKernel, z: Any, drawn: _Subsets, space: Space
 ) -> tuple[np.ndarray, float, np.ndarray]:
-    """Of K [N, N] and each column a: a^T K a; then 1^T K 1; and a^T K 1 of each column."""
+    """(a^T K a for each column a, 1^T K 1, a^T K 1 for each column) of K [N, N]."""
     n, wide = z.shape[0], space.of("float64")
     entry = np.dtype(space.dtype).itemsize
     matrix = kernel.matrix(z) if entry * n * n <= _STORED else None

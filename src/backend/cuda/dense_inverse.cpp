@@ -30,7 +30,7 @@ bool is_column_major(const DenseArray& m) {
   return (m.row_stride == 1 || m.rows <= 1) && (m.cols <= 1 || (m.col_stride >= m.rows && m.col_stride >= 1));
 }
 
-/// The same call, with L.
+/// The call with the lower factor in place of the upper one.
 DenseJob of_lower(DenseJob job) {
   job.lower = true;
   return job;

@@ -102,7 +102,7 @@ class DenseRun {
              const std::function<void(std::int64_t)>& solve) const;
   void load_columns(DenseChunk chunk, const DenseArray& b, std::int64_t repeat, std::int64_t from,
                     std::int64_t count) const;
-  /// Of right-hand sides packed in columns(): columns of x, from that one on.
+  /// Stores right-hand sides that are packed in columns() as columns of x, from column `from` on.
   void store_columns(DenseChunk chunk, const DenseArray& x, std::int64_t repeat, std::int64_t from,
                      std::int64_t count) const;
   /// columns() [rows, count], packed, gets columns of the identity from that one on.

@@ -39,7 +39,7 @@ struct CgColumn {
   double measured;  // |b - a x|^2 when that was last measured
   long long rounds;
   int status, operand;
-  // Of minimal residuals: the recurrence, its rotation, and the residual that it promises.
+  // minres alone: the recurrence, its rotation, and the residual that it promises.
   double beta, cosine, sine, bar, epsilon, left, size;
   double mark;       // left^2 when it last fell, after so many rounds
   long long marked;
@@ -171,7 +171,7 @@ MERCER_INLINE struct MinresNext minres_turn(struct CgColumn* c, struct CgSums su
     c->bar = -c->cosine * beta;
     // |a r| / |r| of the last x, which for a singular matrix goes to zero where r does not.
     const double slope = sqrt(bar * bar + c->bar * c->bar);
-    // Of a singular matrix the last direction moves nothing, and looks as if it did.
+    // For a singular matrix the last direction moves nothing, and looks as if it did.
     const long long flat = c->rounds - c->marked;
     const int is_lost = flat > MERCER_MINRES_FEW && gamma <= sqrt(turn.unit) * c->size;
     const int serves = gamma > turn.unit * c->size && !is_lost;
@@ -237,7 +237,7 @@ struct CgConditionArguments {
   int begins;  // with so many rounds; else one has gone by
 };
 
-// Of sum_rows: out[i, j] = sqrt(weights[i]) from[i, j] + (amount + ridges[i]) v[i, j], without what is null.
+// sum_rows: out[i, j] = sqrt(weights[i]) from[i, j] + (amount + ridges[i]) v[i, j], without what is null.
 struct RowSumArguments {
   const void *from, *v, *weights, *ridges;
   void* out;
@@ -246,7 +246,7 @@ struct RowSumArguments {
   double amount;
 };
 
-// Of gather_rows: row indices[i] of `from` is row i of `to`, which is packed; elements of 1, 2, 4 or 8 bytes.
+// gather_rows: row indices[i] of `from` is row i of `to`, which is packed; elements of 1, 2, 4 or 8 bytes.
 struct GatherArguments {
   const void* from;
   void* to;

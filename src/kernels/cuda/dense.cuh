@@ -189,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(DENSE_THREADS) unit_columns(const _
   }
 }
 
-// Of each column of `from`, the sum of its squares, of 64 bits where `wide`.
+// The sum of squares of each column of `from`, of 64 bits where `wide`.
 extern "C" __global__ void __launch_bounds__(DENSE_THREADS) sum_squares(const __grid_constant__ DenseArguments a) {
   const i64 matrix = blockIdx.y;
   for (i64 j = blockIdx.x; j < a.cols; j += gridDim.x) {

@@ -29,7 +29,7 @@ struct LowRankParts {
     const double sum = value + ridge;
     return sum > 0 ? std::clamp((value - least) / sum, 0.0, most_weight) : 0;
   }
-  /// Of P^-1, and of P^(1/2).
+  /// The weights of P^-1, and of P^(1/2).
   LowRankWeights inverse() const;
   LowRankWeights root() const;
 };
