@@ -274,3 +274,15 @@ def test_bad_data_and_steps_that_run_out():
 def test_check_estimator():
     found = check_estimator(KernelLogisticRegression(), on_skip=None)
     assert {row["status"] for row in found} <= {"passed", "skipped"}
+
+
+@pytest.mark.parametrize("solver", ["direct", "cg"])
+def test_kernels_that_are_not_positive_semi_definite_name_the_c(solver):
+    x, y = two_classes(40)
+    model = KernelLogisticRegression("tanh(2*sum(x*z)-1)", C=100.0, solver=solver)
+    with pytest.raises(mc.LinAlgError, match=r"C = [0-9.e+-]+ would do") as caught:
+        model.fit(x, y)
+    model.set_params(C=float(str(caught.value).split("C = ")[-1].split()[0])).fit(x, y)
+    assert model.residual_ < 1e-2
+    with pytest.raises(ValueError, match="symmetric"):
+        KernelLogisticRegression("sum(x*z*z)").fit(x, y)

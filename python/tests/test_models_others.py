@@ -733,3 +733,25 @@ def test_faults_of_tests_of_two_samples():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         models.MMD(bandwidth="scale").test(x, x)
+
+
+def test_kernel_pca_copies_its_points_and_checks_components():
+    x = np.random.default_rng(0).normal(size=(30, 3))
+    given = x.copy()
+    model = models.KernelPCA(3, kernel="rbf", fit_inverse_transform=True).fit(given)
+    expected = model.transform(x)
+    given[:] = 0
+    np.testing.assert_array_equal(model.transform(x), expected)
+    with pytest.raises(ValueError, match="NaN"):
+        model.inverse_transform(np.full((1, 3), np.nan))
+    with pytest.raises(ValueError, match="expects 3 components"):
+        model.inverse_transform(np.ones((1, 2)))
+
+
+@pytest.mark.parametrize("fit", [
+    lambda x: models.MMD("sum(x*z*z)").test(x, x), lambda x: models.HSIC("sum(x*z*z)").test(x, x),
+    lambda x: models.Nystroem("sum(x*z*z)", n_components=3).fit(x),
+])  # fmt: skip
+def test_kernels_must_be_symmetric(fit):
+    with pytest.raises(ValueError, match="symmetric"):
+        fit(np.random.default_rng(0).normal(size=(9, 2)))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
-from mercer.models import KernelRidge, RFMClassifier, RFMRegressor, _low_rank
+from mercer.models import KernelRidge, RFMClassifier, RFMRegressor, _low_rank, _memory
 from mercer.models import feature_machine as home
 from mercer.models._agop import metric_root, outer_products
 from mercer.models._arrays import Space
@@ -17,6 +17,7 @@ from mercer.models._categories import fit_encoder
 from mercer.models._kernels import FittedKernel, fit_kernel
 from mercer.models._solve import System
 from sklearn.datasets import load_diabetes, load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 from sklearn.utils.estimator_checks import check_estimator
 
@@ -379,3 +380,26 @@ def test_bad_validation_data():
 def test_check_estimator(kind):
     found = check_estimator(kind(), on_skip=None)
     assert {row["status"] for row in found} <= {"passed", "skipped"}
+
+
+def test_generalised_cross_validation_takes_weights_as_repetitions():
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(60, 3)), rng.integers(0, 3, 60)
+    y = np.sin(x[:, 0])
+    options = {"validation": "gcv", "n_rounds": 2, "random_state": 0}
+    weighted = RFMRegressor(**options).fit(x, y, w.astype(float))
+    repeated = RFMRegressor(**options).fit(np.repeat(x, w, 0), np.repeat(y, w))
+    np.testing.assert_allclose(weighted.predict(x), repeated.predict(x), atol=1e-8)
+    for one, other in zip(weighted.history_, repeated.history_, strict=True):
+        np.testing.assert_allclose(one["error"], other["error"], rtol=1e-6)
+
+
+def test_memory_and_tolerances_that_are_missed_are_said(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(1500, 8))
+    y = np.sin(2 * x[:, 0]) + x[:, 1]
+    few = RFMRegressor(solver="cg", tol=1e-4, alpha=0.1, max_iter=2, rank=200, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="above tol"):
+        few.fit(x, y)
+    monkeypatch.setattr(_memory, "free", lambda space: 1000)
+    with pytest.raises(MemoryError, match=r'solver="cg" stores no matrix$'):
+        RFMRegressor(solver="direct").fit(x, y)

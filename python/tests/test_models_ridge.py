@@ -369,3 +369,25 @@ def test_duplicates_and_constant_features():
     np.testing.assert_allclose(model.predict(TEST), once.predict(TEST), atol=1e-9)
     constant = KernelRidge().fit(np.ones((5, 2)), Y[:5])
     np.testing.assert_allclose(constant.predict(np.ones((1, 2))), Y[:5].sum() / 6)
+
+
+def test_calibration_leaves_out_rows_of_weight_zero_of_a_given_matrix():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    labels, w = x[:, 0] > 0, rng.integers(0, 3, 60).astype(float)
+    k, kept = np.asarray(mc.kernel_matrix("gauss", x)), w > 0
+    whole = KernelRidgeClassifier("precomputed", probability=True).fit(k, labels, w)
+    alone = KernelRidgeClassifier("precomputed", probability=True)
+    alone.fit(k[np.ix_(kept, kept)], labels[kept], w[kept])
+    np.testing.assert_allclose(whole.predict_proba(k), alone.predict_proba(k[:, kept]), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("first", "then"), [(3, None), (None, 3), (2, 3), (1, None)])
+def test_partial_fits_have_the_same_outputs(first, then):
+    x, one = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40.0)
+    y, other = (one if k is None else np.tile(one[:, None], k) for k in (first, then))
+    model = KernelRidge(centers=5, random_state=0).fit(x, y)
+    before = model.dual_coef_.copy()
+    with pytest.raises(ValueError, match="y must have as many outputs as before"):
+        model.partial_fit(x, other)
+    np.testing.assert_array_equal(model.dual_coef_, before)

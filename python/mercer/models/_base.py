@@ -13,9 +13,8 @@ from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed,
 from mercer.models._solve import ALL_SOLVERS, Solution, System
 
 
-class KernelModel(BaseEstimator):
-    """Reads the parameters kernel, bandwidth, metric, kernel_params, solver, rank, tol, max_iter
-    and device of the class that has them, and ``centers`` where there are some."""
+class MayBePrecomputed(BaseEstimator):
+    """An estimator whose parameter ``kernel`` may say that X is the kernel matrix."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -25,6 +24,11 @@ class KernelModel(BaseEstimator):
     @property
     def _precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
+
+
+class KernelModel(MayBePrecomputed):
+    """Reads the parameters kernel, bandwidth, metric, kernel_params, solver, rank, tol, max_iter
+    and device of the class that has them, and ``centers`` where there are some."""
 
     def _data(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> Data:
         """Checks what scikit-learn checks, and the solver's name."""

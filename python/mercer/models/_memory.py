@@ -39,7 +39,8 @@ def _free_on_host() -> int:
     return max(min(values), 0)
 
 
-def require(needed: int, space: Space, what: str, n: int, name: str) -> None:
+def require(needed: int, space: Space, what: str, n: int, name: str,
+            has_centers: bool = True) -> None:  # fmt: skip
     """MemoryError, with what would fit, where ``needed`` bytes are not free."""
     available = free(space)
     if needed <= available:
@@ -48,6 +49,6 @@ def require(needed: int, space: Space, what: str, n: int, name: str) -> None:
     centers = int((available / (4 * itemsize)) ** 0.5)
     raise MemoryError(
         f"{name}: {what} of {n} points needs {needed / 2**30:.3g} GiB on {space.device}, where "
-        f'{available / 2**30:.3g} GiB are free. solver="cg" stores no matrix; centers={centers} or '
-        "fewer fit"
+        f'{available / 2**30:.3g} GiB are free. solver="cg" stores no matrix'
+        + (f"; centers={centers} or fewer fit" if has_centers else "")
     )

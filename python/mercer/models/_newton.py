@@ -231,6 +231,8 @@ def minimise(loss: Any, expansion: Expansion, *, tol: float, max_iter: int,
         forcing = min(0.1, max(length / first, 1e-3))
         d, kd = _newton_step(bend, target, expansion, forcing * length, inner)
         fall = -_dot(slope, kd, space)
+        if not d.any():
+            raise mc.LinAlgError("K shows a negative direction")
         step, reached = 1.0, history[-1]
         while step > 1e-4:
             reached = objective(a + step * d, f + step * kd)

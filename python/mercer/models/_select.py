@@ -24,7 +24,14 @@ PATIENCE = 300
 def mean_inverse(system: System, seed: int, probes: int = 16) -> float:
     """The mean of the diagonal of A^-1, without a factor."""
     path = system.path(np.array([system.ridge]), "auto", seed)
-    return float(traces_of_inverses(path, probes, seed)[0][0]) / system.n
+    trace = float(traces_of_inverses(path, probes, seed)[0][0])
+    kept = rows_that_count(system)  # a row of weight 0 has 1 / ridge on the diagonal
+    return (trace - (system.n - kept) / max(system.ridge, 1e-300)) / max(kept, 1)
+
+
+def rows_that_count(system: System) -> int:
+    """Rows of positive weight: matrices that are given keep the others."""
+    return system.n if system.weights is None else int((system.weights > 0).sum())
 
 
 def left_out(system: System, coef: Any, ridge: float, diagonal: Any) -> Any:
@@ -34,7 +41,8 @@ def left_out(system: System, coef: Any, ridge: float, diagonal: Any) -> Any:
     w = system.weights
     units = system.space.xp.where(w > 1, w, 1 + 0 * w)
     shares = (1 - 1 / units) / max(ridge, 1e-300) + diagonal / units
-    return coef / (w * shares)[:, None]
+    counts = (w > 0)[:, None]
+    return system.space.xp.where(counts, coef / ((w + (w == 0)) * shares)[:, None], 0 * coef)
 
 
 def leave_one_out(system: System, y: Any, ridges: np.ndarray) -> np.ndarray:
@@ -75,15 +83,19 @@ def generalised(
     s = system.scale
     columns, met, taken = path.solve(y if s is None else s * y, tol, max_iter or PATIENCE)
     traces, more = traces_of_inverses(path, probes, seed)
-    n = system.n
-    mass = n if system.weights is None else float(system.weights.sum())
     scores = np.full(len(ridges), np.inf)
     for i in np.flatnonzero(met):
-        residual = float(ridges[i]) * columns[i]
-        square = float((residual**2).sum()) / (mass * y.shape[1])
-        degrees = n - float(ridges[i]) * traces[i]
-        scores[i] = square / (1 - min(degrees / max(mass, n), 1 - 1e-12)) ** 2
+        scores[i] = gcv(system, columns[i], float(ridges[i]), float(traces[i]))
     return np.where(np.isfinite(scores), scores, np.inf), taken + more
+
+
+def gcv(system: System, a: Any, ridge: float, trace: float) -> float:
+    """Generalised cross-validation for (S K S + ridge) a = S y, a [n, k], and the trace of the
+    inverse: the mean square of what is left over the square of its mean share."""
+    mass = system.n if system.weights is None else float(system.weights.sum())
+    square = float(((ridge * a) ** 2).sum()) / (mass * a.shape[1])
+    degrees = system.n - ridge * trace
+    return square / (1 - min(degrees / max(mass, rows_that_count(system)), 1 - 1e-12)) ** 2
 
 
 def traces_of_inverses(path: Path, probes: int, seed: int,

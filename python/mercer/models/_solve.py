@@ -1,4 +1,5 @@
-"""Regularised kernel systems and who solves them: the only place where models call solvers.
+"""Regularised kernel systems and who solves them. Newton's steps and rounds of learned metrics have
+conjugate gradients of their own (`_newton`, `_low_rank`), sums over centres `_centers`.
 
 A system is (S K S + ridge) a = S b with S = diag(sqrt(weights)); its coefficients are S a, so that
 the prediction at x is sum_n f(x, x_n) coef_n, as in scikit-learn.
@@ -173,7 +174,7 @@ class System:
             factor = None
             x, info = mc.linalg.solve_cholesky(a, b, overwrite_a=True, check=False)
         if int(info):
-            raise self._not_definite()
+            raise self.not_definite()
         return Solution(self._coef(x), "direct", 1, self._residual(x, b), factor)
 
     def _is_for_blocks(self, tol: float) -> bool:
@@ -188,7 +189,7 @@ class System:
             self.operator(self.ridge), b, tol=tol, x0=x0, seed=seed, check=False, **sweeps
         )
         if (info == -1).any():
-            raise self._not_definite()
+            raise self.not_definite()
         residual = self._residual(x, b)
         return Solution(self._coef(x), "sap", int(taken.max(initial=0)), residual), not info.any()
 
@@ -197,7 +198,7 @@ class System:
         path = self.path(np.array([self.ridge]), rank, seed)
         x, info, taken = path.columns(b, tol, max_iter, x0)
         if (info == -1).any():
-            raise self._not_definite()
+            raise self.not_definite()
         residual = self._residual(x, b)
         solution = Solution(self._coef(x), "cg", taken, residual, None, path.inverse)
         return solution, not info.any()
@@ -210,17 +211,12 @@ class System:
         ratios = self.space.norms(b - self.product(a)) / np.where(lengths > 0, lengths, 1)
         return float(ratios.max(initial=0))
 
-    def _not_definite(self) -> mc.LinAlgError:
+    def not_definite(self) -> mc.LinAlgError:
         """Names the ridge that would do, from the smallest eigenvalue."""
         ones = self.space.zeros(self.n, 1) + 1
         if not np.isfinite(float(self.product(ones).sum())):
             return mc.LinAlgError("the kernel matrix holds NaN or an infinity")
-        k = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
-        ends = [
-            float(mc.linalg.eigh_top(k, 1, which=which, check=False)[0][0][0])
-            for which in ("smallest", "magnitude")
-        ]
-        smallest, rounding = ends[0], 4 * float(np.finfo(self.space.dtype).eps) * abs(ends[1])
+        smallest, rounding = self.smallest_eigenvalue()
         wider = rounding > -smallest and self.space.dtype == "float32"
         return mc.LinAlgError(
             f"the kernel matrix plus alpha = {self.ridge:g} is not positive definite in "
@@ -228,6 +224,15 @@ class System:
             f"alpha = {2 * (max(-smallest, 0) + rounding):.1e} would do"
             + (", and float64 a smaller one" if wider else "")
         )
+
+    def smallest_eigenvalue(self) -> tuple[float, float]:
+        """That of S K S, and what rounding hides of it."""
+        k = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
+        ends = [
+            float(mc.linalg.eigh_top(k, 1, which=which, check=False)[0][0][0])
+            for which in ("smallest", "magnitude")
+        ]
+        return ends[0], 4 * float(np.finfo(self.space.dtype).eps) * abs(ends[1])
 
     def _warn_of_float32(self, tol: float, name: str) -> None:
         if self.space.dtype != "float32":
@@ -303,7 +308,7 @@ def auto_rank(n: int) -> int:
 
 
 def preconditioner(operator: Any, rank: int, ridge: float, seed: int = 0) -> Any:
-    """The one place that says which preconditioner models use; None where there is none."""
+    """The preconditioner of systems; None where there is none."""
     if rank <= 0:
         return None
     try:

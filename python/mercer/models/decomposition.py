@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import NotFittedError
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_psd_eigenvalues, check_is_fitted
 
 import mercer as mc
-from mercer.models._arrays import host, like, restores, validate
+from mercer.models._arrays import host, library_of, like, restores, validate
 from mercer.models._kernels import PRECOMPUTED, FittedKernel
 from mercer.models._landmarks import rpcholesky_landmarks
 from mercer.models._peer_kernels import fit_peer_kernel, is_peer
@@ -122,7 +122,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             raise ValueError("Cannot fit_inverse_transform with a precomputed kernel.")
         data = validate(self, X, device=self.device)
         self.gamma_ = 1 / data.x.shape[1] if self.gamma is None else self.gamma
-        self._space, self.X_fit_ = data.space, data.x
+        self._space = data.space
+        self.X_fit_ = data.x + 0 if self.copy_X and data.x is X else data.x
         self._kernel = self._kernel_on(data.x)
         self.bandwidth_ = self._kernel.bandwidth
         self._decompose()
@@ -194,6 +195,14 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 "hence the inverse transform is not available."
             )
         check_is_fitted(self)
+        width = self.X_transformed_fit_.shape[1]
+        if library_of(X) == "numpy":
+            X = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        if X.ndim != 2 or X.shape[1] != width:
+            raise ValueError(
+                f"X has {X.shape[-1]} features, but {type(self).__name__}.inverse_transform "
+                f"expects {width} components as input."
+            )
         scores = self._space.array(X)
         product = self._inverse_kernel.product(scores, self.X_transformed_fit_, self.dual_coef_)
         return like(product, X)
@@ -275,6 +284,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         x, self._space = data.x, data.space
         self._kernel = self._kernel_on(x)
         self.bandwidth_ = self._kernel.bandwidth
+        self._kernel.require_symmetric()
         chosen = self._chosen(x)
         rows = self._space.index(chosen)
         basis = x[rows][:, rows] if self._kernel.precomputed else x[rows]

@@ -118,7 +118,11 @@ class _FeatureMachine(BaseEstimator):
         every = _Sample(self._encoder(data.x, space), targets - self.intercept_, data.weights)
         order, validation = _split(data, seed, self.validation if held is None else None)
         buffer = Buffer()
-        buffer.take(space, *(every.x.shape[0],) * 2) if self.solver == "direct" else None
+        if self.solver == "direct":
+            n, itemsize = every.x.shape[0], np.dtype(space.dtype).itemsize
+            name = type(self).__name__
+            _memory.require(n * n * itemsize, space, 'solver="direct"', n, name, has_centers=False)
+            buffer.take(space, n, n)
         if held is not None:
             held_out = _Sample(self._encoder(held[0], space), held[1] - self.intercept_, None)
             best = self._rounds(every, held_out, order, space, buffer, seed)
@@ -215,7 +219,8 @@ class _FeatureMachine(BaseEstimator):
         self.dual_coef_ = solution.coef
         self.solver_, self.n_iter_ = solution.solver, solution.n_iter
         self.residual_ = solution.residual
-        if solution.residual > max(self.tol, 1e-2):
+        met = 2 * self.tol if solution.solver == "cg" else max(self.tol, 1e-2)
+        if solution.residual > met:
             warn_unconverged(type(self).__name__, solution, self.tol)
 
     def _scores(self, X: Any) -> tuple[Any, Any]:
@@ -260,14 +265,12 @@ def _mean_square(rest: Any, weights: Any, space: Space) -> float:
 
 
 def _gcv(system: System, solution: Solution, seed: int) -> float:
-    """Generalised cross-validation: the mean square of what is left over (its mean share)^2."""
     if solution.factor is not None:
-        diagonal = mc.linalg.cho_inverse_diagonal(solution.factor)
+        trace = float(host(mc.linalg.cho_inverse_diagonal(solution.factor)).sum(dtype=np.float64))
     else:
-        diagonal = _select.mean_inverse(system, seed)
-    coef = solution.coef if system.weights is None else solution.coef / system.scale
-    mean = float(np.mean(host(diagonal)))
-    return _mean_square(coef, None, system.space) / mean**2
+        trace = system.n * _select.mean_inverse(system, seed)
+    a = solution.coef if system.weights is None else solution.coef / system.scale
+    return _select.gcv(system, a, system.ridge, trace)
 
 
 def _split(data: Data, seed: int, share: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+import mercer as mc
 from mercer.models import _centers, _memory
 from mercer.models._arrays import ClassifierScore, Data, host, restores, validate
-from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed, fit_kernel
+from mercer.models._base import MayBePrecomputed
+from mercer.models._kernels import FittedKernel, check_precomputed, fit_kernel
 from mercer.models._labels import answers, class_weights, encode, indicator
 from mercer.models._newton import (
     BinaryLoss,
@@ -24,12 +26,12 @@ from mercer.models._newton import (
     MultinomialLoss,
     minimise,
 )
-from mercer.models._solve import auto_rank
+from mercer.models._solve import System, auto_rank
 
 _DIRECT = 4_000_000  # numbers in all factors up to which "auto" stores them
 
 
-class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
+class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecomputed):
     """Logistic regression in a kernel's function space: probabilities of two or more classes.
 
     Minimises sum_i s_i loss(f(x_i), y_i) + |f|^2 / (2 C) over f(x) = sum_n k(x, x_n) coef_n,
@@ -82,15 +84,6 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
         self.device = device
         self.random_state = random_state
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self._precomputed
-        return tags
-
-    @property
-    def _precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
-
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelLogisticRegression:
         """X: [n, d]; y: [n] labels; sample_weight: [n] from 0 on.
@@ -115,8 +108,12 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
         centers = None if self.centers is None else _centers.choose(
             self.centers, data.x, data.space, check_random_state(self.random_state)
         )  # fmt: skip
+        kernel.require_symmetric()
         expansion = self._expansion(kernel, data, len(classes), centers)
-        found = self._minimise(expansion, data, classes, numbers, weights)
+        try:
+            found = self._minimise(expansion, data, classes, numbers, weights)
+        except mc.LinAlgError as error:
+            raise self._not_definite(kernel, data, weights) from error
         for name in ("X_fit_", "centers_"):
             vars(self).pop(name, None)
         if self.centers is None:
@@ -164,6 +161,19 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, BaseEstimator):
             _memory.require(n * n * (columns + 1) * itemsize, space, 'solver="direct"', n, name)
         rank = auto_rank(n) if self.rank == "auto" else min(int(self.rank), n)
         return Expansion(kernel, points, space, ridge, rank, direct, seed)
+
+    def _not_definite(self, kernel: FittedKernel, data: Data,
+                      weights: np.ndarray | None) -> mc.LinAlgError:  # fmt: skip
+        """The second derivative of a point's loss is at most its weight: that many of the smallest
+        eigenvalue must 1 / C outweigh."""
+        system = System(kernel, kernel.points(data.x, data.space), data.space, 0.0)
+        smallest, rounding = system.smallest_eigenvalue()
+        heaviest = 1.0 if weights is None else float(weights.max(initial=1))
+        return mc.LinAlgError(
+            f"{type(self).__name__}: the kernel matrix must be positive semi-definite up to 1 / C. "
+            f"Received an eigenvalue near {smallest:.2g} with C = {self.C:g}. "
+            f"C = {0.5 / (heaviest * (max(-smallest, 0) + rounding)):.1e} would do"
+        )
 
     def _minimise(self, expansion: Expansion, data: Data, classes: np.ndarray, numbers: np.ndarray,
                   weights: np.ndarray | None) -> Minimum:  # fmt: skip

@@ -158,6 +158,12 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
         targets = data.y.reshape(data.y.shape[0], -1)
         if first:
             self._begin(data, targets)
+        outputs = self._moments.target.shape[1]
+        if not first and (targets.shape[1] != outputs or data.y.ndim != self.dual_coef_.ndim):
+            raise ValueError(
+                f"partial_fit: y must have as many outputs as before, {outputs} in an array of "
+                f"{self.dual_coef_.ndim} axes. Received {tuple(data.y.shape)}"
+            )
         self.alpha_ = checked_alpha(self.alpha)
         kernel, z, space = self._kernel, self._points, data.space
         x = kernel.points(data.x, space)
@@ -188,6 +194,8 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
     Parameters and attributes are those of KernelRidge, and ``classes_``. probability: with True the
     fit computes what each point's scores would be in a fit without it, and ``predict_proba`` is
     there: the softmax of a slope times the scores, the slope of the largest likelihood of these.
+    The scores are exact where a factor was made; "cg" and "sap" take the mean share of all points
+    in the place of each one's own.
 
     >>> KernelRidgeClassifier(probability=True).fit(x, labels).predict_proba(x_new)
     """

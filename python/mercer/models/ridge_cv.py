@@ -133,6 +133,7 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
     def _choose(self, systems: list[System], alphas: np.ndarray,
                 scores: np.ndarray) -> tuple[System, float]:  # fmt: skip
         name = type(self).__name__
+        scores = np.where(np.isfinite(scores), scores, np.inf)
         missed = np.isinf(scores)
         if missed.any():
             warnings.warn(

@@ -113,6 +113,7 @@ class MMD(BaseEstimator):
                 random_state=rng,
             )
         )  # fmt: skip
+        kernel.require_symmetric()
         m, n = first.x.shape[0], second.x.shape[0]
         drawn = _Subsets(m, m + n, 1 + count, rng)
         within, total, row_sums = _quadratic_forms(kernel, z, drawn, space)
@@ -216,6 +217,7 @@ class HSIC(BaseEstimator):
                 check_precomputed(points)
         f = fit_kernel(self.kernel_x, x, space, bandwidth=self.bandwidth_x, random_state=rng)
         g = fit_kernel(self.kernel_y, y, space, bandwidth=self.bandwidth_y, random_state=rng)
+        f.require_symmetric(), g.require_symmetric()
         orders = np.stack([np.arange(n), *(rng.permutation(n) for _ in range(count))])
         k, sums = _row_sums(f, x, space), _row_sums(g, y, space)
         traces = _traces(f, x, g, y, orders, space)
