@@ -746,7 +746,7 @@ class KernelOperator:
     where the formula reads them. Arrays are of the library, and on the device, of x; ridge and weights of its dtype too.
 
     Everything is checked here: ValueError for what breaks a rule (negative or infinite ridges and weights among it),
-    DtypeError for other element types, NotImplementedError for arrays of JAX. Serves cg, minres, nystrom, pivoted_cholesky
+    DtypeError for other element types. Serves cg, minres, rpcholesky, nystrom, pivoted_cholesky
     and eigh_top, SciPy's functions of LinearOperators, and ``a @ v``. Operators pickle, with their arrays.
     """
 

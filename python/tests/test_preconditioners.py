@@ -264,8 +264,26 @@ def test_a_path_of_ridges_shares_its_products():
     for j, ridge in enumerate(ridges):
         wanted = np.linalg.solve(k + ridge * np.eye(n), b[:, j])
         assert np.linalg.norm(solved[:, j] - wanted) <= 1e-7 * np.linalg.norm(wanted) / ridge
-    with pytest.raises(ValueError, match=r"must get 4 columns\. Received 3"):
-        linalg.cg(operator, b[:, :3], ridge=1.0, preconditioner=p)
+    guess = np.ones((n, 3))  # the number of columns is checked before the first product
+    for given in ({}, {"x0": guess, "max_iter": 1, "check": False}):
+        with pytest.raises(ValueError, match=r"cg: .* must have as many as b, 3\. Received 4"):
+            linalg.cg(operator, b[:, :3], ridge=1.0, preconditioner=p, **given)
+    with pytest.raises(ValueError, match=r"as many as b, 0\. Received 4"):
+        linalg.cg(operator, b[:, :0], preconditioner=p, check=False)
+
+
+def test_ridges_are_normal_numbers_of_the_dtype():
+    x = points(50, "float32")
+    p = linalg.rpcholesky(linalg.KernelOperator(GAUSS, x, ridge=1.0), 10)
+    for ridge in (1e-39, 1e-60, 1e60, [1.0, 1e-42]):
+        with pytest.raises(ValueError, match="normal numbers of float32"):
+            p.with_ridge(ridge)
+    assert np.isfinite(p.with_ridge(1e-37).solve(np.ones(50, "f"))).all()
+
+
+def test_a_ridge_that_was_added_in_another_precision():
+    a = np.eye(40) * np.float64(np.float32(0.1))
+    assert linalg.rpcholesky(a * (1 - 1e-9), 30, ridge=float(np.float32(0.1))).rank == 0
 
 
 def test_libraries_and_pickles():
@@ -324,10 +342,10 @@ REFUSED = {
     "dtype": (lambda: P.solve(np.ones(9, "f")), mc.DtypeError, "v must be float64"),
     "columns": (lambda: P.with_ridge([1.0, 2.0]).solve(np.ones((9, 3))), ValueError, r"\(9, 2\)"),
     "a vector": (lambda: P.with_ridge([1.0, 2.0]).solve(np.ones(9)), ValueError, "each of the 2 r"),
-    "zero": (lambda: P.with_ridge(0.0), ValueError, "ridges must be positive and finite"),
+    "zero": (lambda: P.with_ridge(0.0), ValueError, "ridge must be positive, and it"),
     "one of two": (lambda: P.with_ridge([1.0, -1.0]), ValueError, "Received -1"),
     "none": (lambda: P.with_ridge([]), ValueError, "Received none"),
-    "infinite": (lambda: P.with_ridge(float("inf")), ValueError, "positive and finite"),
+    "infinite": (lambda: P.with_ridge(float("inf")), ValueError, "1 / ridge normal"),
     "weights": (lambda: P.weighted(-np.ones(9)), ValueError, "weights must be from 0 on and fin"),
     "no weights": (lambda: P.weighted(np.ones(8)), ValueError, r"w must have shape \(9,\)"),
 }  # fmt: skip

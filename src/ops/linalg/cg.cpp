@@ -204,6 +204,10 @@ class Solve {
             "{}: the preconditioner must be of the operator's order, dtype and device ({}, {}, {}). Received {}, {}, "
             "{}.",
             op_, a_.order, name_of(a_.dtype), a_.device, inverse->order, name_of(inverse->dtype), inverse->device);
+    const std::int64_t columns = b_.ndim() == 1 ? 1 : b_.shape[1];
+    require(inverse->columns == 0 || inverse->columns == columns,
+            "{}: a preconditioner with a ridge for each column must have as many as b, {}. Received {}.", op_, columns,
+            inverse->columns);
   }
 
   void check_capture() const {

@@ -186,7 +186,7 @@ class ColumnFactor {
       largest_ = std::max(largest_, std::abs(value));
       value -= taken_away_;
     }
-    refuse_below(kRounding * approximation_.rounding(), "on");
+    refuse_below(std::sqrt(approximation_.rounding()), "on");  // a ridge that was added in another precision
     clear_rounding();
   }
 
@@ -275,7 +275,7 @@ class ColumnFactor {
 void check_rows(const char* op, const Operator& a, std::int64_t rank, double ridge) {
   ops::check_operator(op, a);
   check_rank(op, rank);
-  require(ridge > 0 && std::isfinite(ridge), "{}: ridge must be positive. Received {}.", op, ridge);
+  require_ridge(op, ridge, a.dtype);
   if (!a.rows || !a.diagonal)
     fail(ErrorKind::unsupported,
          "{}: is offered for matrices and for kernels on points that read no indices, whose rows and diagonal it "
@@ -310,7 +310,7 @@ Preconditioner pivoted_cholesky_preconditioner(const Formula& f, const Tensor& x
                                                const Arguments& arguments, Context& context) {
   constexpr const char* op = "pivoted_cholesky";
   check_rank(op, rank);
-  require(ridge > 0 && std::isfinite(ridge), "{}: ridge must be positive. Received {}.", op, ridge);
+  require_ridge(op, ridge, x.dtype);
   Arguments inner = arguments;
   inner.verb = op;
   const Operator a = kernel_operator(f, x, ridge, inner, context);

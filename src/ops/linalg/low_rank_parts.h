@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/low_rank.h"
+#include "core/error.h"
 #include "mercer/linalg.h"
 
 namespace mercer::linalg {
@@ -25,14 +26,24 @@ struct LowRankParts {
   std::vector<double> ridges;  // one, or one for each column
 
   double outside(double ridge) const { return is_relative ? 1 : least + ridge; }
-  double weight(double value, double ridge) const {
+  /// 1 - w, which is exact where w is near 1.
+  double kept(double value, double ridge) const {
     const double sum = value + ridge;
-    return sum > 0 ? std::clamp((value - least) / sum, 0.0, most_weight) : 0;
+    return sum > 0 ? std::clamp((least + ridge) / sum, 1 - most_weight, 1.0) : 1;
   }
   /// The weights of P^-1, and of P^(1/2).
   LowRankWeights inverse() const;
   LowRankWeights root() const;
 };
+
+/// 1 / ridge is a factor of the inverse, so both must be normal numbers of the dtype.
+inline void require_ridge(const char* op, double ridge, Dtype dtype) {
+  const bool is_normal = dtype == Dtype::float32
+                             ? std::isnormal(static_cast<float>(ridge)) && std::isnormal(static_cast<float>(1 / ridge))
+                             : std::isnormal(ridge) && std::isnormal(1 / ridge);
+  require(ridge > 0 && is_normal, "{}: ridge must be positive, and it and 1 / ridge normal numbers of {}. Received {}.",
+          op, name_of(dtype), ridge);
+}
 
 /// The preconditioner of these parts.
 Preconditioner preconditioner_of(LowRankParts parts, std::int64_t order, Dtype dtype, Device device);

@@ -332,20 +332,23 @@ Operator matrix_operator(const Tensor& a, const Queue& queue, Context& context, 
   require_dtype(a.dtype == Dtype::float32 || a.dtype == Dtype::float64,
                 "{}: a must be float32 or float64. Received {}.", op, name_of(a.dtype));
   Operator result{a.shape[0], a.dtype, {}, a.device, queue};
-  result.diagonal = [op, a, inner = without_memory(queue)](const Tensor& out) {
-    Tensor diagonal = a;
-    diagonal.shape = {a.shape[0], 1};
-    diagonal.strides = {a.strides[0] + a.strides[1], 1};
+  const std::shared_ptr<const DeviceMatrix> matrix =
+      a.device.kind == DeviceKind::cuda ? on_device(op, a, queue) : nullptr;
+  const Tensor stored = matrix != nullptr ? matrix->view : a;
+  result.diagonal = [op, stored, matrix, inner = without_memory(queue)](const Tensor& out) {
+    Tensor diagonal = stored;
+    diagonal.shape = {stored.shape[0], 1};
+    diagonal.strides = {stored.strides[0] + stored.strides[1], 1};
     sum_rows(op, {.from = &diagonal}, as_column(out), inner);
   };
-  result.rows = [op, a, inner = without_memory(queue)](const std::vector<std::int64_t>& indices, const Tensor& out) {
+  result.rows = [op, stored, matrix, inner = without_memory(queue)](const std::vector<std::int64_t>& indices,
+                                                                    const Tensor& out) {
     for (std::size_t j = 0; j < indices.size(); ++j) {
-      const Tensor from = as_column(row_of(a, indices[j]));
+      const Tensor from = as_column(row_of(stored, indices[j]));
       sum_rows(op, {.from = &from}, as_column(row_of(out, static_cast<std::int64_t>(j))), inner);
     }
   };
-  if (a.device.kind == DeviceKind::cuda) {
-    const auto matrix = on_device(op, a, queue);
+  if (matrix != nullptr) {
     result.multiply = [op, matrix, inner = without_memory(queue)](const Tensor& v, const Tensor& out) {
       if (v.shape[1] <= cuda::few_columns_of(v.dtype))
         multiply_few_columns(op, matrix->view, v, out, inner);

@@ -96,12 +96,13 @@ void apply(const Preconditioner& p, const LowRankWeights& weights, const Tensor&
     apply_on_cpu(*map, as_columns(v), as_columns(out));
 }
 
+/// Weights as functions of 1 - w.
 LowRankWeights weights_of(const LowRankParts& parts, double (*weight)(double), double (*scale)(double)) {
   LowRankWeights made;
   const auto rank = static_cast<std::size_t>(parts.columns->columns().shape[1]);
   for (const double ridge : parts.ridges) {
     std::vector<double> own(rank, 0);
-    for (std::size_t j = 0; j < parts.values.size(); ++j) own[j] = weight(parts.weight(parts.values[j], ridge));
+    for (std::size_t j = 0; j < parts.values.size(); ++j) own[j] = weight(parts.kept(parts.values[j], ridge));
     made.weights.insert(made.weights.end(), own.begin(), own.end());
     made.scales.push_back(scale(parts.outside(ridge)));
   }
@@ -173,12 +174,12 @@ std::vector<double> roots_of(const Preconditioner& p, const Tensor& w, Queue que
 }  // namespace
 
 LowRankWeights LowRankParts::inverse() const {
-  return weights_of(*this, [](double w) { return w; }, [](double outside) { return 1 / outside; });
+  return weights_of(*this, [](double kept) { return 1 - kept; }, [](double outside) { return 1 / outside; });
 }
 
 // (1 - U w U^T)^(-1/2) = 1 - U (1 - (1 - w)^(-1/2)) U^T.
 LowRankWeights LowRankParts::root() const {
-  return weights_of(*this, [](double w) { return 1 - 1 / std::sqrt(1 - w); },
+  return weights_of(*this, [](double kept) { return 1 - 1 / std::sqrt(kept); },
                     [](double outside) { return std::sqrt(outside); });
 }
 
@@ -217,7 +218,7 @@ std::vector<double> Preconditioner::logdet() const {
   std::vector<double> found;
   for (const double ridge : own.ridges) {
     double sum = order > 0 ? double(order) * std::log(own.outside(ridge)) : 0;
-    for (const double value : own.values) sum -= std::log1p(-own.weight(value, ridge));
+    for (const double value : own.values) sum -= std::log(own.kept(value, ridge));
     found.push_back(sum);
   }
   return found;
@@ -234,8 +235,8 @@ void Preconditioner::diagonal(const Tensor& out, const Queue& queue) const {
     if (order == 0) return;
     std::vector<double> above(static_cast<std::size_t>(own.columns->columns().shape[1]), 0);
     for (std::size_t j = 0; j < own.values.size(); ++j) {
-      const double w = own.weight(own.values[j], ridge);
-      above[j] = w / (1 - w);
+      const double kept = own.kept(own.values[j], ridge);
+      above[j] = (1 - kept) / kept;
     }
     for (const double sum : own.columns->row_squares(above, queue)) found.push_back(own.outside(ridge) * (1 + sum));
   }
@@ -248,8 +249,7 @@ Preconditioner Preconditioner::with_ridges(std::vector<double> ridges) const {
   LowRankParts own = need_parts(*this);
   require(!ridges.empty(), "{}: there must be one ridge, or one for each column. Received none.", kOp);
   for (const double ridge : ridges)
-    require(std::isfinite(ridge) && (ridge > 0 || (own.is_relative && ridge == 0)),
-            "{}: ridges must be positive and finite. Received {}.", kOp, ridge);
+    if (!own.is_relative || ridge != 0) require_ridge(kOp, ridge, dtype);
   own.ridges = std::move(ridges);
   return preconditioner_of(std::move(own), order, dtype, device);
 }
