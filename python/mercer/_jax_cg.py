@@ -22,6 +22,27 @@ from mercer.errors import DtypeError, LinAlgError
 _GAIN = 0.75  # a restart must take the residual to that part of the last one
 
 
+def _check_amounts(verb: str, name: str, values: Any, shape: tuple[int, ...]) -> None:
+    """A number or an array of that shape, from 0 on and finite where the values are known."""
+    if values is None:
+        return
+    if np.shape(values) not in ((), shape):
+        raise ValueError(
+            f"{verb}: {name} must be a number or have shape {shape}. Received {np.shape(values)}"
+        )
+    if isinstance(values, jax.core.Tracer):
+        return
+    known = np.asarray(values)
+    if not ((known >= 0) & np.isfinite(known)).all():
+        raise ValueError(f"{verb}: {name} must be from 0 on and finite. Received {values}")
+
+
+def _root(weights: Any) -> Any:
+    """The square root with the derivative 0 at 0, where it has none: such a point is held."""
+    live = weights > 0
+    return jnp.where(live, jnp.sqrt(jnp.where(live, weights, 1)), 0)
+
+
 class KernelOperator:
     """The symmetric matrix diag(s) f(x_m, x_n) diag(s) + diag(ridge), s the roots of the weights,
     of points [n, K] of JAX, which is never stored. Arguments: those of the compiled class."""
@@ -49,12 +70,7 @@ class KernelOperator:
                 f"Received {type(row)} and {type(col)}"
             )
         for name, values in (("ridge", ridge), ("weights", weights)):
-            shape = np.shape(values)
-            if values is not None and shape not in ((), (x.shape[0],)):
-                raise ValueError(
-                    f"KernelOperator: {name} must be a number or have shape {(x.shape[0],)}. "
-                    f"Received {shape}"
-                )
+            _check_amounts("KernelOperator", name, values, (x.shape[0],))
         self.x, self.ridge, self.weights = x, ridge, weights
         sides = {"w": w, "row": row, "col": col}
         self._sides = {name: value for name, value in sides.items() if value is not None}
@@ -65,7 +81,7 @@ class KernelOperator:
             values = jnp.asarray(values, self.dtype)
             return values[:, None] if v.ndim > values.ndim > 0 else values
 
-        roots = None if self.weights is None else jnp.sqrt(factors(self.weights))
+        roots = None if self.weights is None else _root(factors(self.weights))
         given = v if roots is None else roots * v
         found = mercer.kernel_product(self._f, self.x, None, given, **self._sides, **self._params)
         return (found if roots is None else roots * found) + factors(self.ridge) * v
@@ -107,6 +123,7 @@ def cg(
         bad = info != 0 if check else info == -1
         return jnp.where(bad, jnp.nan, x), (info, count)
 
+    _check_amounts("cg", "ridge", ridge, b.shape[1:])
     columns = b[:, None] if b.ndim == 1 else b
     x, (info, count) = jax.lax.custom_linear_solve(
         multiply, columns, solve, symmetric=True, has_aux=True

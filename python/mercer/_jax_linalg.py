@@ -449,31 +449,21 @@ def kron_solve(factors: Sequence[Any], b: Any, shift: Any) -> Any:
     """By the eigenvectors of the factors, and differentiated by the factors."""
     from mercer import kron
 
+    shift = jnp.reshape(jnp.asarray(shift, b.dtype), ())
     parts = [eigh(jax.lax.stop_gradient(factor)) for factor in factors]
-    shift = jnp.asarray(shift, b.dtype)
+    vectors = [part[1] for part in parts]
     w = kron.products_of([part[0] for part in parts])
-    kron.require_regular(w, w + jax.lax.stop_gradient(shift))
+    sums = w + jax.lax.stop_gradient(shift)
+    kron.require_regular(w, sums)
+    whole = [moves.symmetric(factor) for factor in factors]
     batch = jnp.broadcast_shapes(*(f.shape[:-2] for f in factors), b.shape[:-2])
     b = jnp.broadcast_to(b, (*batch, *b.shape[-2:]))
-    return _shifted(tuple(factors), b, shift, w, tuple(part[1] for part in parts))
 
+    def multiply(v: Any) -> Any:
+        return kron.kron_matmul(whole, v) + shift * v
 
-@jax.custom_jvp
-def _shifted(factors: tuple, b: Any, shift: Any, w: Any, vectors: tuple) -> Any:
-    from mercer import kron
+    def solve(_: Any, right: Any) -> Any:
+        turned = kron.kron_matmul(vectors, right, transpose_factors=True)
+        return kron.kron_matmul(vectors, turned / sums[..., None])
 
-    turned = kron.kron_matmul(list(vectors), b, transpose_factors=True)
-    return kron.kron_matmul(list(vectors), turned / (w + shift)[..., None])
-
-
-@_shifted.defjvp
-def _shifted_jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple:
-    from mercer import kron
-
-    factors, _, shift, w, vectors = primals
-    x, right = _shifted(*primals), tangents[1]
-    right = right - tangents[2] * x
-    for i, direction in enumerate(tangents[0]):
-        moved = [*factors[:i], moves.symmetric(direction), *factors[i + 1 :]]
-        right = right - kron.kron_matmul(moved, x)
-    return x, _shifted(factors, right, shift, w, vectors)
+    return jax.lax.custom_linear_solve(multiply, b, solve, symmetric=True)

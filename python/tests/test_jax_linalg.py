@@ -305,3 +305,38 @@ def test_on_cuda():
         found = jax.tree.leaves(jax.jit(function)(*(jax.device_put(t, device) for t in inputs)))
         for ours, theirs in zip(found, wanted, strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("mode", ["hessian", "jacrev of jacrev", "jacfwd of jacfwd"])
+def test_second_derivatives_of_a_shifted_kronecker_solution(mode):
+    rng = np.random.default_rng(0)
+    m = rng.normal(size=(2, 2))
+    a, c, b = jnp.asarray(m @ m.T + 2 * np.eye(2)), 3 * jnp.eye(3), jnp.arange(6.0)
+    twice = {
+        "hessian": jax.hessian,
+        "jacrev of jacrev": lambda f, argnums: jax.jacrev(jax.jacrev(f, argnums), argnums),
+        "jacfwd of jacfwd": lambda f, argnums: jax.jacfwd(jax.jacfwd(f, argnums), argnums),
+    }[mode]
+
+    def ours(a, shift):
+        return mc.kron.solve([(a + a.T) / 2, c], b, shift=shift).sum()
+
+    def dense(a, shift):
+        whole = jnp.kron((a + a.T) / 2, c) + shift * jnp.eye(6)
+        return jnp.linalg.solve(whole, b).sum()
+
+    found, wanted = (twice(f, (0, 1))(a, 0.4) for f in (ours, dense))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"ridge": jnp.ones((2, 1))}, r"cg: ridge must be a number or have shape \(3,\)"),
+    ({"ridge": -0.5}, "cg: ridge must be from 0 on and finite"),
+    ({"ridge": jnp.asarray([1.0, np.inf, 1.0])}, "cg: ridge must be from 0 on and finite"),
+])  # fmt: skip
+def test_ridges_of_conjugate_gradients_are_checked(change, words):
+    with pytest.raises(ValueError, match=words):
+        mc.linalg.cg(jnp.eye(2), jnp.ones((2, 3)), **change)
+    with pytest.raises(ValueError, match="weights must be from 0 on"):
+        mc.linalg.KernelOperator("gauss", jnp.ones((2, 1)), ridge=1.0, weights=-jnp.ones(2))
