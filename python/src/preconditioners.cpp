@@ -90,6 +90,8 @@ nb::object numbers(const std::vector<double>& values, std::int64_t columns) {
 
 /// A number, a sequence or an array [k] of any library.
 KeptPreconditioner with_ridge(const KeptPreconditioner& self, nb::object ridge) {
+  if (nb::hasattr(ridge, "requires_grad") && nb::cast<bool>(ridge.attr("requires_grad")))
+    throw Error(ErrorKind::unsupported, fmt::format("{}: ridge must not track gradients; pass ridge.detach()", kVerb));
   if (nb::hasattr(ridge, "tolist")) ridge = ridge.attr("tolist")();
   std::vector<double> ridges;
   if (PySequence_Check(ridge.ptr()) && !PyUnicode_Check(ridge.ptr())) {

@@ -486,3 +486,34 @@ def test_a_traced_call_computes_with_other_data(name):
     traced = make_fx(function, tracing_mode="symbolic")(positive(3, 3), normal(3, 2))
     a, b = positive(3, 3, seed=4), normal(3, 2, seed=5)
     torch.testing.assert_close(traced(a, b), function(a, b))
+
+
+def test_points_of_weight_zero_are_held():
+    x = torch.randn(6, 2, dtype=torch.float64, requires_grad=True)
+    b = torch.randn(6, dtype=torch.float64)
+    w = torch.tensor([1, 2, 0, 1, 1, 3.0], dtype=torch.float64, requires_grad=True)
+    operator = mc.linalg.KernelOperator("gauss", x, ridge=0.5, weights=w, bandwidth=1.3)
+    of_x, of_w = torch.autograd.grad((b * mc.linalg.cg(operator, b)).sum(), (x, w))
+    assert of_w[2] == 0
+    assert torch.isfinite(of_w).all()
+    assert torch.isfinite(of_x).all()
+
+
+def test_vectorised_jacobians_of_conjugate_gradients_by_points():
+    x, b = torch.randn(5, 2, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+
+    def solution(points):
+        operator = mc.linalg.KernelOperator("gauss", points, ridge=0.5, bandwidth=1.3)
+        return mc.linalg.cg(operator, b)
+
+    one, other = (
+        torch.autograd.functional.jacobian(solution, x, vectorize=flag) for flag in (True, False)
+    )
+    torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)  # cg's residual is 1e-10
+
+
+def test_ridges_of_preconditioners_refuse_gradients():
+    operator = mc.linalg.KernelOperator("gauss", torch.randn(9, 2), ridge=0.5)
+    p = mc.linalg.rpcholesky(operator, 3)
+    with pytest.raises(NotImplementedError, match="ridge must not track gradients"):
+        p.with_ridge(torch.tensor(0.3, requires_grad=True))

@@ -70,6 +70,12 @@ def _column(values: Any, v: Tensor) -> Any:
     )
 
 
+def _root(weights: Tensor) -> Tensor:
+    """The square root with the derivative 0 at 0, where it has none: such a point is held."""
+    live = weights > 0
+    return torch.where(live, torch.where(live, weights, 1).sqrt(), 0)
+
+
 def _product(a: Any, ridge: Any, v: Tensor) -> Tensor:
     """(a + ridge) v. Of a matrix the symmetric part is differentiated by."""
     if isinstance(a, Tensor):
@@ -79,7 +85,7 @@ def _product(a: Any, ridge: Any, v: Tensor) -> Tensor:
     else:
         sides = {name: a[name] for name in ("row", "col", "w") if a.get(name) is not None}
         weights = a.get("weights")
-        roots = None if weights is None else _column(weights.sqrt(), v)
+        roots = None if weights is None else _column(_root(weights), v)
         given = v if roots is None else roots * v
         found = mercer.kernel_product(a["f"], a["x"], None, given, **sides, **a["params"])
         found = (found if roots is None else roots * found) + _column(a["ridge"], v) * v

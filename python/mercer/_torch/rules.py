@@ -79,8 +79,14 @@ def _by_points(pairs: Pairs, weights: Weights, needs_z: bool) -> Tensor:
         matrix = weights.matrix()
         return field(pairs, "x", Weights(matrix + matrix.mT))
     one = ones(pairs, pairs.x)
-    u, v = torch.broadcast_tensors(one if u is None else u, one if v is None else v)
+    u, v = _alike(one if u is None else u, one if v is None else v)
     return field(pairs, "x", Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1)))
+
+
+def _alike(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Broadcast to one shape. torch.broadcast_tensors has no rule for vmap."""
+    shape = torch.broadcast_shapes(u.shape, v.shape)
+    return u.expand(shape), v.expand(shape)
 
 
 def _same_sides(pairs: Pairs) -> bool:
@@ -137,7 +143,7 @@ def _made_in_one_pass(
     """Of points that are both sides to the formula: with the weights u v' + v u', whose sums are
     twice those of one side."""
     _, u, v = weights
-    u, v = torch.broadcast_tensors(u, v)
+    u, v = _alike(u, v)
     both = Weights(None, torch.cat([u, v], -1), torch.cat([v, u], -1))
     rows = ["row"] if pairs.row is not None and (needs.row or needs.col) else []
     names = by[: _most_sums(by, rows)] + rows
