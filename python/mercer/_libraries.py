@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mercer import _mercer
 
 # NVIDIA's: the wheels of CUDA 13, those of CUDA 12, and what torch's own wheels carry.
@@ -34,6 +36,13 @@ def hand_over() -> None:
     store = Path(__file__).parent / "store"
     if store.is_dir():
         _mercer.set_cuda_store(str(store))
+
+
+def plain(array: Any) -> Any:
+    """NumPy's own array in the place of one of a derived class, such as numpy.matrix, whose
+    operators mean other things. Masked arrays stay, to be refused."""
+    derived = isinstance(array, np.ndarray) and type(array) is not np.ndarray
+    return np.asarray(array) if derived and not isinstance(array, np.ma.MaskedArray) else array
 
 
 def namespace_of(array: Any) -> Any:

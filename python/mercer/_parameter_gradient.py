@@ -19,7 +19,8 @@ from typing import Any
 
 from mercer import _mercer
 from mercer._derived import derivative, leaves, parsed, swapped_text
-from mercer._libraries import namespace_of
+from mercer._libraries import namespace_of, plain
+from mercer.errors import DtypeError
 
 _VERB = "parameter_gradient"
 _ENGINE = ("pairwise_backward", "product_backward", "kernel_product", "pairwise")
@@ -113,6 +114,10 @@ def parameter_gradient(
     libraries follow the verbs themselves; DtypeError as pairwise does.
     """
     _refuse_jax(x)
+    x, z, w, row, col = map(plain, (x, z, w, row, col))
+    weights = tuple(map(plain, weights)) if isinstance(weights, tuple | list) else plain(weights)
+    _refuse_followed([x, z, w, row, col, *params.values(),
+                      *(weights if isinstance(weights, tuple) else [weights])])  # fmt: skip
     formula = str(_mercer.formula_for(f, _VERB, w is not None, params))
     named = {"row": row, "col": col, "w": w}
     arrays = {name: array for name, array in named.items() if array is not None}
@@ -131,6 +136,18 @@ def _refuse_jax(x: Any) -> None:
         raise NotImplementedError(
             f"{_VERB}: is not offered for arrays of jax, whose jax.grad follows the verbs. "
             "Received one for x"
+        )
+
+
+def _refuse_followed(values: list[Any]) -> None:
+    if "torch" not in sys.modules:
+        return
+    from mercer import _watchers
+
+    if _watchers.follow(values):
+        raise NotImplementedError(
+            f"{_VERB}: tensors must not track gradients, which autograd takes of pairwise. "
+            "Received one that does"
         )
 
 
@@ -200,8 +217,24 @@ def _weights(pairs: _Pairs, weights: Any) -> _Weights:
                 f"{_VERB}: weights (u, v) must have the shapes [..., {sizes[0]}, R] and "
                 f"[..., {sizes[1]}, R]. Received {tuple(u.shape)} and {tuple(v.shape)}"
             )
+        _check_dtypes(pairs, u, v)
         return _Weights(None, u, v)
+    sizes = pairs.x.shape[-2], pairs.columns.shape[-2]
+    if tuple(getattr(weights, "shape", ()))[-2:] != sizes:
+        raise ValueError(
+            f"{_VERB}: weights must be a matrix [..., {sizes[0]}, {sizes[1]}] or a pair (u, v). "
+            f"Received {getattr(weights, 'shape', type(weights))}"
+        )
+    _check_dtypes(pairs, weights)
     return _Weights(weights)
+
+
+def _check_dtypes(pairs: _Pairs, *weights: Any) -> None:
+    for each in weights:
+        if each.dtype != pairs.x.dtype:
+            raise DtypeError(
+                f"{_VERB}: weights must be {pairs.x.dtype}, as x is. Received {each.dtype}"
+            )
 
 
 def _gradients(pairs: _Pairs, weights: _Weights, names: list[str]) -> dict[str, Any]:

@@ -295,3 +295,40 @@ def test_what_is_refused():
         jax = pytest.importorskip("jax")
         with pytest.raises(NotImplementedError, match="not offered for arrays of jax"):
             mc.parameter_gradient(f, jax.numpy.ones((3, 2)), b=2.0)
+
+
+@pytest.mark.parametrize("features", [2, 20])
+def test_weights_of_other_shapes_and_dtypes_are_refused_alike(features):
+    x = np.random.default_rng(0).normal(size=(6, features))
+    for weights in (np.ones((6, 1)), np.ones((1, 6)), 3.0):
+        with pytest.raises(ValueError, match=r"weights must be a matrix \[..., 6, 6\]"):
+            mc.parameter_gradient("gauss", x, None, weights, bandwidth=1.3)
+    ones = np.ones((6, 1))
+    for weights in (np.ones((6, 6), int), (ones, ones.astype("f")), (ones.astype("f"), ones)):
+        with pytest.raises(mc.DtypeError, match="weights must be float64"):
+            mc.parameter_gradient("gauss", x, None, weights, bandwidth=1.3)
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_matrices_of_numpy_mean_arrays():
+    rng = np.random.default_rng(0)
+    x, g = rng.normal(size=(6, 20)), rng.normal(size=(6, 6))
+    found = mc.parameter_gradient("gauss", np.matrix(x), None, np.matrix(g), bandwidth=6.0)
+    assert found == mc.parameter_gradient("gauss", x, None, g, bandwidth=6.0)
+    operator = mc.linalg.KernelOperator("gauss", x, ridge=0.5)
+    found, wanted = (mc.linalg.inv_quad_logdet(operator, b) for b in (np.matrix(g), g))
+    np.testing.assert_array_equal(found.inv_quad, wanted.inv_quad)
+
+
+@pytest.mark.parametrize("followed", ["x", "weights", "bandwidth"])
+def test_tensors_that_track_gradients_are_refused(followed):
+    torch = pytest.importorskip("torch")
+    given = {
+        "x": torch.randn(4, 3), "weights": (torch.randn(4, 1), torch.randn(4, 1)),
+        "bandwidth": torch.tensor(1.3),
+    }  # fmt: skip
+    target = given[followed]
+    (target[0] if isinstance(target, tuple) else target).requires_grad_()
+    with pytest.raises(NotImplementedError, match="must not track gradients"):
+        mc.parameter_gradient("gauss", given["x"], None, given["weights"],
+                              bandwidth=given["bandwidth"])  # fmt: skip

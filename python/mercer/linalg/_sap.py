@@ -9,7 +9,7 @@ import numpy as np
 
 import mercer
 from mercer import _mercer
-from mercer._libraries import namespace_of
+from mercer._libraries import namespace_of, plain
 from mercer.errors import DtypeError, LinAlgError
 
 _SWEEPS = 100
@@ -313,6 +313,7 @@ def sap(
     """
     n = a.shape[0] if isinstance(a, _mercer.KernelOperator) else 0
     size = min(max(n // 100, 64), _LARGEST_BLOCK) if block is None else block
+    b, x0 = plain(b), plain(x0)
     _check(a, b, {"block": size, "rank": 1 if rank is None else rank, "max_iter": max_iter}, tol)
     if x0 is not None and (tuple(x0.shape) != tuple(b.shape) or x0.dtype != b.dtype):
         raise ValueError(

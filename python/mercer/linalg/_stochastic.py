@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mercer import _mercer, linalg
-from mercer._libraries import namespace_of
+from mercer._libraries import namespace_of, plain
 from mercer.errors import LinAlgError
 
 _VERB = "inv_quad_logdet"
@@ -37,6 +37,7 @@ def inv_quad_logdet(
     max_iter: int | None = None, seed: int = 0,
 ) -> InvQuadLogdet:  # fmt: skip
     check_probes(n_probes)
+    b = plain(b)
     x = linalg.cg(a, b, preconditioner=preconditioner, tol=tol, max_iter=max_iter)
     double = _Vectors(namespace_of(x), x)
     quad = (double.of(b) * double.of(x)).sum(0)
