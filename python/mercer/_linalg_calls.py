@@ -19,6 +19,11 @@ from mercer import _mercer
 from mercer.errors import DtypeError, LinAlgError
 
 MODULE = "mercer.linalg"
+#: Functions of stored matrices; the modules for PyTorch and for JAX have all of them.
+STORED = (
+    "cho_inverse", "cho_inverse_diagonal", "cho_solve", "cholesky", "eigh", "inv_quad_logdet",
+    "lu_factor", "lu_solve", "solve_cholesky", "solve_lu", "solve_triangular",
+)  # fmt: skip
 
 
 def followed(name: str, engine: Callable[..., Any], is_traced: bool = True) -> Callable[..., Any]:

@@ -220,17 +220,5 @@ def eigh(
     return _with_info(w if eigvals_only else (w, v), info, check)
 
 
-VERBS: dict[str, Callable[..., Any]] = {
-    "cholesky": cholesky,
-    "solve_cholesky": solve_cholesky,
-    "cho_solve": cho_solve,
-    "cho_inverse": cho_inverse,
-    "cho_inverse_diagonal": cho_inverse_diagonal,
-    "solve_triangular": solve_triangular,
-    "inv_quad_logdet": inv_quad_logdet,
-    "lu_factor": lu_factor,
-    "lu_solve": lu_solve,
-    "solve_lu": solve_lu,
-    "eigh": eigh,
-}
+VERBS: dict[str, Callable[..., Any]] = {name: globals()[name] for name in _linalg_calls.STORED}
 ON_MEMORY = ("cg", "nystrom", "pivoted_cholesky", "rpcholesky")

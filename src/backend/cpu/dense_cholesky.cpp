@@ -117,26 +117,6 @@ void solve_of(const DenseJob& job, const DenseArray& a, const DenseArray& b, con
 }
 
 template <class T>
-void cho_solve_of(const DenseJob& job, const DenseArray& given, const DenseArray& b, const DenseArray& x,
-                  const DenseTools& tools) {
-  Layout layout;
-  const bool direct = item<T>(job, given, 0).suits_lapack();
-  const std::int64_t matrix_memory = direct ? 0 : layout.add<T>({given.rows, given.rows});
-  const std::int64_t column_memory = add_columns<T>(layout, job, x);
-  for_each_matrix(job, tools, layout, [&](std::int64_t matrix, char* memory) {
-    Matrix<T> factor = item<T>(job, given, matrix);
-    if (!direct) {
-      const Matrix<T> packed = packed_like(factor, memory + matrix_memory);
-      copy(factor, packed, triangle_part(job.lower));
-      factor = packed;
-    }
-    for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat)
-      solve_into(item<T>(job, b, matrix, repeat), item<T>(job, x, matrix, repeat), memory + column_memory,
-                 [&](Matrix<T> rhs) { solve_factored(tools.lapack, factor, job.lower, rhs); });
-  });
-}
-
-template <class T>
 void inv_quad_logdet_of(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& inv_quad,
                         const DenseArray& logdet, const DenseArray& info, bool overwrite_a, const DenseTools& tools) {
   Layout layout;
@@ -185,7 +165,12 @@ void solve_cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& 
 
 void cho_solve(const DenseJob& job, const DenseArray& factor, const DenseArray& b, const DenseArray& x,
                DenseTools tools) {
-  with_type(job, [&](auto type) { cho_solve_of<decltype(type)>(job, factor, b, x, tools); });
+  with_type(job, [&](auto type) {
+    using T = decltype(type);
+    solve_by_triangle<T>(job, factor, b, x, tools, [&](Matrix<T> triangle, Matrix<T> rhs) {
+      solve_factored(tools.lapack, triangle, job.lower, rhs);
+    });
+  });
 }
 
 void inv_quad_logdet(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& inv_quad,

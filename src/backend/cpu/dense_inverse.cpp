@@ -170,28 +170,6 @@ void cho_inverse_diagonal_of(const DenseJob& job, const DenseArray& given, const
   });
 }
 
-template <class T>
-void solve_triangular_of(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
-                         TriangleUse use, const DenseTools& tools) {
-  Layout layout;
-  const bool direct = item<T>(job, a, 0).suits_lapack();
-  const std::int64_t matrix_memory = direct ? 0 : layout.add<T>({a.rows, a.rows});
-  const std::int64_t column_memory = add_columns<T>(layout, job, x);
-  for_each_matrix(job, tools, layout, [&](std::int64_t matrix, char* memory) {
-    Matrix<T> triangle = item<T>(job, a, matrix);
-    if (!direct) {
-      const Matrix<T> packed = packed_like(triangle, memory + matrix_memory);
-      copy(triangle, packed, triangle_part(job.lower));
-      triangle = packed;
-    }
-    for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat)
-      solve_into(item<T>(job, b, matrix, repeat), item<T>(job, x, matrix, repeat), memory + column_memory,
-                 [&](Matrix<T> rhs) {
-                   solve_triangular(tools.lapack, triangle, job.lower, use.transposed, use.unit_diagonal, rhs);
-                 });
-  });
-}
-
 }  // namespace
 
 void cho_inverse(const DenseJob& job, const DenseArray& factor, const DenseArray& out, DenseTools tools) {
@@ -204,7 +182,12 @@ void cho_inverse_diagonal(const DenseJob& job, const DenseArray& factor, const D
 
 void solve_triangular(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
                       TriangleUse use, DenseTools tools) {
-  with_type(job, [&](auto type) { solve_triangular_of<decltype(type)>(job, a, b, x, use, tools); });
+  with_type(job, [&](auto type) {
+    using T = decltype(type);
+    solve_by_triangle<T>(job, a, b, x, tools, [&](Matrix<T> triangle, Matrix<T> rhs) {
+      solve_triangular(tools.lapack, triangle, job.lower, use.transposed, use.unit_diagonal, rhs);
+    });
+  });
 }
 
 }  // namespace mercer::cpu

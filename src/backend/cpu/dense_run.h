@@ -101,6 +101,27 @@ void solve_into(Matrix<T> b, Matrix<T> x, char* scratch, const Solve& solve) {
   if (!direct) copy(target, x);
 }
 
+/// x = solve(triangle, b) for every matrix and its right-hand sides; a triangle that suits no routine is packed.
+template <class T, class Solve>
+void solve_by_triangle(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
+                       const DenseTools& tools, const Solve& solve) {
+  Layout layout;
+  const bool direct = item<T>(job, a, 0).suits_lapack();
+  const std::int64_t matrix_memory = direct ? 0 : layout.add<T>({a.rows, a.rows});
+  const std::int64_t column_memory = add_columns<T>(layout, job, x);
+  for_each_matrix(job, tools, layout, [&](std::int64_t matrix, char* memory) {
+    Matrix<T> triangle = item<T>(job, a, matrix);
+    if (!direct) {
+      const Matrix<T> packed = packed_like(triangle, memory + matrix_memory);
+      copy(triangle, packed, triangle_part(job.lower));
+      triangle = packed;
+    }
+    for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat)
+      solve_into(item<T>(job, b, matrix, repeat), item<T>(job, x, matrix, repeat), memory + column_memory,
+                 [&](Matrix<T> rhs) { solve(triangle, rhs); });
+  });
+}
+
 /// Calls body with a value of the job's type.
 template <class Body>
 void with_type(const DenseJob& job, const Body& body) {

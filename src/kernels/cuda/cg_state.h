@@ -132,29 +132,34 @@ struct MinresNext {
   int moves, begins;              // w, w_before and v_before move on; or are zeros
 };
 
-// The state after a round of minimal residuals, where sums.curvature is alpha and sums.residual |r|^2, of what is to be
-// the next v or of what was measured.
-MERCER_INLINE struct MinresNext minres_turn(struct CgColumn* c, struct CgSums sums, struct CgTurn turn) {
-  struct MinresNext next = {0.0, 0.0, 0.0, 0.0, 0.0, 0, 0};
-  const int was = c->operand;
+// What a round of minimal residuals says of a column: its status, what was measured, and its rounds.
+MERCER_INLINE void minres_look(struct CgColumn* c, struct CgSums sums, struct CgTurn turn) {
   const double before = c->measured;
-  if (c->status != kCgLive) return next;
   if (turn.first) {
     c->right = sums.residual;
     c->measured = turn.measures ? -1.0 : sums.residual;
     if (!cg_is_finite(sums.residual)) c->status = kCgNotFinite;
     else if (sums.residual == 0.0) c->status = kCgConverged;
-  } else {
-    c->rounds += 1;
-    if (!cg_is_finite(sums.residual) || !cg_is_finite(sums.curvature)) c->status = kCgNotFinite;
-    else if (was == kCgSolution) {
-      c->measured = sums.residual;
-      if (sums.residual <= turn.part * c->right) c->status = kCgConverged;
-      else if (c->is_flat) c->status = kCgStagnated;
-      else if (turn.last) c->status = kCgStopped;
-      else if (before >= 0.0 && sums.residual > MERCER_CG_FALL * before) c->status = kCgStagnated;
-    }
+    return;
   }
+  c->rounds += 1;
+  if (!cg_is_finite(sums.residual) || !cg_is_finite(sums.curvature)) c->status = kCgNotFinite;
+  else if (c->operand == kCgSolution) {
+    c->measured = sums.residual;
+    if (sums.residual <= turn.part * c->right) c->status = kCgConverged;
+    else if (c->is_flat) c->status = kCgStagnated;
+    else if (turn.last) c->status = kCgStopped;
+    else if (before >= 0.0 && sums.residual > MERCER_CG_FALL * before) c->status = kCgStagnated;
+  }
+}
+
+// The state after a round of minimal residuals, where sums.curvature is alpha and sums.residual |r|^2, of what is to be
+// the next v or of what was measured.
+MERCER_INLINE struct MinresNext minres_turn(struct CgColumn* c, struct CgSums sums, struct CgTurn turn) {
+  struct MinresNext next = {0.0, 0.0, 0.0, 0.0, 0.0, 0, 0};
+  const int was = c->operand;
+  if (c->status != kCgLive) return next;
+  minres_look(c, sums, turn);
   c->operand = kCgZeros;
   if (c->status != kCgLive) return next;
   const double beta = sqrt(sums.residual);

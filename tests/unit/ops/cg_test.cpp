@@ -501,7 +501,8 @@ TEST_F(Cg, PreconditionersRefuse) {
     };
     row("nystrom: rank must be positive. Received 0.", nystrom(0, 0.5), points);
     row("nystrom: ridge must not be negative. Received -1.", nystrom(3, -1), points);
-    row("pivoted_cholesky: ridge must be positive, and it and 1 / ridge normal numbers of float32. Received 0.", pivoted(3, 0), points);
+    row("pivoted_cholesky: ridge must be positive, and it and 1 / ridge normal numbers of float32. Received 0.",
+        pivoted(3, 0), points);
     row("nystrom: a less the ridge must be positive semi-definite.", nystrom(3, 5), points);
     Array holed = copy(points, Dtype::float32);
     holed.set({4, 1}, kNan);
