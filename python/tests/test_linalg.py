@@ -69,7 +69,7 @@ def unit(dtype):
 
 
 def norm(a):
-    return np.linalg.norm(np.asarray(a, dtype="d"))
+    return np.linalg.norm(to_numpy(a).astype("d"))
 
 
 def kernel(n, dtype, ridge=1e-3):

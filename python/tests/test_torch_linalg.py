@@ -160,7 +160,7 @@ OF_OPERATORS = {
                             (normal(6, 2), WIDTH, normal(6, 3))),
     "a vector b, with a preconditioner": (lambda x, h, b: solved(x, b, True, bandwidth=h),
                                           (normal(6, 2), WIDTH, normal(6))),
-    "b alone": (lambda b: solved(normal(6, 2), b), (normal(6, 1),)),
+    "b alone": (lambda b: solved(normal(6, 2).to(b.device), b), (normal(6, 1),)),
     "the ridge": (lambda x, r, b: solved(x, b, ridge=r),
                   (normal(6, 2), torch.tensor(0.4).double(), normal(6))),
     "ridges and weights of points": (
@@ -180,7 +180,8 @@ OF_OPERATORS = {
         (positive(N, N), torch.tensor([0.3, 0.7]).double(), normal(N, 2))),
     "a formula that carries its width": (
         lambda h, b: linalg.cg(
-            linalg.KernelOperator(mc.gauss(bandwidth=h), normal(6, 2), ridge=0.5), b, tol=1e-13),
+            linalg.KernelOperator(mc.gauss(bandwidth=h), normal(6, 2).to(b.device), ridge=0.5),
+            b, tol=1e-13),
         (WIDTH, normal(6))),
     "a matrix": (lambda a, b: linalg.cg(symmetric(a), b, tol=1e-13),
                  (positive(N, N), normal(N, 2))),
