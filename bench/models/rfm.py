@@ -52,6 +52,44 @@ def peer_of(train: Any, held: Any, xt: np.ndarray, bandwidth: float,
     return time, predicted.numpy()[:, 0], slow
 
 
+def trees_beside_xrfm(sets: Sets, name: str, leaf: int, bandwidth: float, alpha: float) -> Result:
+    """All rows of a set, in leaves; xRFM finds the directions of splits from as many rows too."""
+    x, y, xt, yt = sets.load(name, dtype="float32")
+    held = min(len(xt) // 2, 2000)
+    xv, yv, xt, yt = xt[:held], yt[:held], xt[held:], yt[held:]
+    options = {"bandwidth": bandwidth, "alpha": alpha, "n_rounds": ROUNDS, "random_state": 0}
+    options |= {"early_stopping": False, "max_leaf_size": leaf}
+    RFMRegressor(**options | {"max_leaf_size": 300}).fit(x[:500], y[:500])
+    ours, model = seconds(lambda: RFMRegressor(**options).fit(x, y, X_val=xv, y_val=yv))
+    fast, predicted = seconds(lambda: model.predict(xt), 3)
+    peer, expected, slow = tree_of_peer((x, y, xv, yv), xt, leaf, bandwidth, alpha)
+    notes = {
+        "rows": len(x), "leaves": len(model.leaves_), "temperature": model.split_temperature_,
+        "RMSE": f"{rmse(predicted, yt):.5f} / {rmse(expected, yt):.5f}",
+        "predict": f"{slow / fast:.1f}x",
+    }  # fmt: skip
+    return Result(ours, peer, notes)
+
+
+def tree_of_peer(data: tuple[np.ndarray, ...], xt: np.ndarray, leaf: int, bandwidth: float,
+                 alpha: float) -> tuple[float, np.ndarray, float]:  # fmt: skip
+    import torch
+    from xrfm import xRFM
+
+    torch.set_num_threads(1)
+    model = {"kernel": "l2", "bandwidth": bandwidth, "exponent": 1.0, "diag": False,
+             "bandwidth_mode": "constant"}  # fmt: skip
+    how = {"reg": alpha, "iters": ROUNDS, "early_stop_rfm": False, "solver": "cholesky"}
+    machine = xRFM({"model": model, "fit": how}, max_leaf_size=leaf, device="cpu", verbose=False,
+                   tuning_metric="mse", random_state=0)  # fmt: skip
+    machine._get_agop_on_subset = partial(machine._get_agop_on_subset, subset_size=3000)
+    x, y, xv, yv = (torch.from_numpy(a if a.ndim == 2 else a[:, None]) for a in data)
+    time, _ = seconds(lambda: machine.fit(x, y, xv, yv))
+    queries = torch.from_numpy(xt)
+    slow, predicted = seconds(lambda: machine.predict(queries), 3)
+    return time, predicted[:, 0], slow
+
+
 def rows() -> dict[str, Callable[[Sets], Result]]:
     cases = {
         "elevators": (6000, 10.0, 1e-3),
@@ -59,7 +97,13 @@ def rows() -> dict[str, Callable[[Sets], Result]]:
         "pol": (6000, 10.0, 1e-3),
         "bike": (6000, 10.0, 1e-3),
     }
+    trees = {"elevators": (4000, 10.0, 1e-3), "protein": (6000, 5.0, 1e-2)}
     return {
+        f"tree of {name}, leaf {case[0]}": partial(
+            trees_beside_xrfm, name=name, leaf=case[0], bandwidth=case[1], alpha=case[2]
+        )
+        for name, case in trees.items()
+    } | {
         f"{name} n {case[0]}, {solver}": partial(
             beside_xrfm, name=name, n=case[0], bandwidth=case[1], alpha=case[2], solver=solver
         )

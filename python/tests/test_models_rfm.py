@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
 from mercer.models import KernelRidge, RFMClassifier, RFMRegressor, _low_rank, _memory
-from mercer.models import feature_machine as home
+from mercer.models import _rounds as home
 from mercer.models._agop import metric_root, outer_products
 from mercer.models._arrays import Space
 from mercer.models._categories import fit_encoder
@@ -190,7 +190,7 @@ def test_what_a_factor_leaves_counts_in_the_preconditioner():
 
 
 def test_auto_ends_in_a_factor(monkeypatch):
-    monkeypatch.setattr(home, "_DIRECT", {"cpu": 50})
+    monkeypatch.setattr(home, "DIRECT", {"cpu": 50})
     x, y = relevant(300)
     hard = RFMRegressor(n_rounds=1, validation=None, tol=1e-13, rank=2, bandwidth=30.0).fit(x, y)
     assert hard.solver_ == "direct"
@@ -401,5 +401,5 @@ def test_memory_and_tolerances_that_are_missed_are_said(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="above tol"):
         few.fit(x, y)
     monkeypatch.setattr(_memory, "free", lambda space: 1000)
-    with pytest.raises(MemoryError, match=r'solver="cg" stores no matrix$'):
+    with pytest.raises(MemoryError, match=r'solver="cg" stores no matrix; max_leaf_size=11 makes'):
         RFMRegressor(solver="direct").fit(x, y)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Callable
 
 from mercer.models._arrays import Space
 
@@ -40,15 +41,20 @@ def _free_on_host() -> int:
 
 
 def require(needed: int, space: Space, what: str, n: int, name: str,
-            has_centers: bool = True) -> None:  # fmt: skip
-    """MemoryError, with what would fit, where ``needed`` bytes are not free."""
+            advice: Callable[[int], str] | None = None) -> None:  # fmt: skip
+    """MemoryError, with what would fit, where ``needed`` bytes are not free.
+
+    advice: made of the bytes that are free; without it, centres.
+    """
     available = free(space)
     if needed <= available:
         return
-    itemsize = 4 if space.dtype == "float32" else 8
-    centers = int((available / (4 * itemsize)) ** 0.5)
+    if advice is None:
+        centers = int((available / (4 * (4 if space.dtype == "float32" else 8))) ** 0.5)
+        said = f'solver="cg" stores no matrix; centers={centers} or fewer fit'
+    else:
+        said = advice(available)
     raise MemoryError(
         f"{name}: {what} of {n} points needs {needed / 2**30:.3g} GiB on {space.device}, where "
-        f'{available / 2**30:.3g} GiB are free. solver="cg" stores no matrix'
-        + (f"; centers={centers} or fewer fit" if has_centers else "")
+        f"{available / 2**30:.3g} GiB are free. {said}"
     )
