@@ -108,6 +108,15 @@ class Space:
         with self.xp.cuda.Device(int(self.device.rpartition(":")[2])):
             return getattr(self.xp, name)(shape, self.dtype)
 
+    def counted(self, n: int) -> Any:
+        """0, 1 ... n - 1 in int64."""
+        if self.library == "torch":
+            return self.xp.arange(n, device=self.device)
+        if self.library == "numpy":
+            return np.arange(n)
+        with self.xp.cuda.Device(int(self.device.rpartition(":")[2])):
+            return self.xp.arange(n)
+
     def index(self, i: Any) -> Any:
         """Row numbers of the host as an index of arrays of this space."""
         i = np.asarray(i)
@@ -184,12 +193,14 @@ def validate(
     multi_output: bool = False,
     keep_rows: bool = False,
     min_samples: int = 1,
+    reads: bool = True,
 ) -> Data:
     """X, y and weights, checked by scikit-learn with its errors, in one space.
 
     space: that of a fit before, for predictions; without it float32 stays float32 and all else is
     computed in float64, where X is or on ``device``. labels: y is of classes and stays on the host.
-    Rows of weight 0 are left out unless ``keep_rows``.
+    Rows of weight 0 are left out unless ``keep_rows``. reads: with False nothing is looked at in
+    arrays of other libraries than NumPy, neither for NaN nor for weights of 0 and below.
     """
     if library_of(X) == "numpy" or labels:
         y = host(y)
@@ -197,9 +208,13 @@ def validate(
     options["dtype"] = [np.float64, np.float32]
     if y is not _NONE and y is not None:
         options |= {"multi_output": multi_output, "y_numeric": not labels}
-    x, target, shell = _checked(estimator, X, y, options)
+    x, target, shell = _checked(estimator, X, y, options, reads)
     space = space or space_of(X, device, _dtype(x))
-    weights = _weights(sample_weight, shell)
+    if reads or library_of(sample_weight) == "numpy":
+        weights = _weights(sample_weight, shell)
+    else:
+        _check_sample_weight(_shell(sample_weight) + 1, shell)
+        weights, keep_rows = sample_weight, True
     x = space.array(x)
     if target is not None and not labels:
         target = space.array(target)
@@ -217,7 +232,8 @@ def _dtype(x: Any) -> str:
     return "float32" if str(x.dtype).endswith("float32") else "float64"
 
 
-def _checked(estimator: Any, X: Any, y: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+def _checked(estimator: Any, X: Any, y: Any, options: dict[str, Any],
+             reads: bool) -> tuple[Any, Any, Any]:  # fmt: skip
     """(x, y or None, what has X's shape on the host)."""
     no_y = y is None or y is _NONE
     passed = {} if y is _NONE else {"y": y}
@@ -229,12 +245,14 @@ def _checked(estimator: Any, X: Any, y: Any, options: dict[str, Any]) -> tuple[A
     if not no_y and library_of(y) != "numpy":
         passed["y"] = _shell(y)
     checked = validate_data(estimator, shell, **passed, **options)
-    _refuse_infinite(X, "X", estimator)
+    if reads:
+        _refuse_infinite(X, "X", estimator)
     if no_y:
         return X, None, shell
     if passed["y"] is y:
         return X, checked[1], shell
-    _refuse_infinite(y, "y", estimator)
+    if reads:
+        _refuse_infinite(y, "y", estimator)
     return X, y.reshape(checked[1].shape), shell
 
 

@@ -30,23 +30,33 @@ class KernelModel(MayBePrecomputed):
     """Reads the parameters kernel, bandwidth, metric, kernel_params, solver, rank, tol, max_iter
     and device of the class that has them, and ``centers`` where there are some."""
 
+    _solvers: tuple[str, ...] = ALL_SOLVERS
+
     def _data(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> Data:
         """Checks what scikit-learn checks, and the solver's name."""
         data = validate(self, X, y, sample_weight=sample_weight, device=self.device,
-                        keep_rows=self._precomputed, **options)  # fmt: skip
+                        keep_rows=self._precomputed, reads=self._reads, **options)  # fmt: skip
         centers = getattr(self, "centers", None)
-        allowed = ALL_SOLVERS if centers is None else ("auto", "direct", "falkon")
+        allowed = self._solvers if centers is None else ("auto", "direct", "falkon")
         if self.solver not in allowed:
             said = "" if centers is None else " with centers"
             raise ValueError(f"solver must be one of {allowed}{said}. Received {self.solver!r}")
         if self._precomputed:
+            if not self._reads:
+                raise ValueError('solver="fixed" needs points. Received kernel="precomputed"')
             check_precomputed(data.x, centers=centers)
         return data
+
+    @property
+    def _reads(self) -> bool:
+        """Whether a fit looks at numbers where they are computed."""
+        return not (isinstance(self.solver, str) and self.solver == "fixed")
 
     def _fit_kernel(self, data: Data, rng: np.random.RandomState) -> FittedKernel:
         return fit_kernel(
             self.kernel, data.x, data.space, bandwidth=self.bandwidth, weights=data.weights,
             metric=self.metric, kernel_params=self.kernel_params, random_state=rng,
+            reads=self._reads,
         )  # fmt: skip
 
     def _solve(self, system: System, targets: Any, rng: np.random.RandomState,
@@ -70,7 +80,7 @@ class KernelModel(MayBePrecomputed):
     def _scores(self, X: Any) -> tuple[Any, Any]:
         """The kernel of X with the fitted points times the coefficients, and the way back."""
         check_is_fitted(self)
-        data = validate(self, X, reset=False, space=self._space)
+        data = validate(self, X, reset=False, space=self._space, reads=self.solver_ != "fixed")
         points = self._kernel.points(data.x, data.space)
         return self._kernel.product(points, self._points, self.dual_coef_), data.like
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
-from mercer.models._arrays import Space, host
+from mercer.models._arrays import Space, host, library_of
 
 PRECOMPUTED = "precomputed"
 _ZOO = {name: row for row in mc.zoo.table for name in (row["name"], *row["aliases"])}
@@ -77,6 +77,7 @@ def fit_kernel(
     metric: Any = None,
     kernel_params: Mapping[str, float] | None = None,
     random_state: Any = None,
+    reads: bool = True,
 ) -> FittedKernel:
     """The kernel of an estimator on its points x [n, d].
 
@@ -85,21 +86,62 @@ def fit_kernel(
     weighted) or "median" (of the distances between 512 points); the words give a value to a
     parameter called bandwidth (gamma = 1 / (2 bandwidth^2) of "rbf") that has none of its own.
     metric: M of the squared distance (x - z)^T M (x - z), positive semi-definite [d, d] or its
-    diagonal [d]. kernel_params: the formula's other parameters by name.
+    diagonal [d]. kernel_params: the formula's other parameters by name. reads: with False numbers
+    that are arrays stay arrays, as does what "scale" says, and "median" is refused.
     """
     if isinstance(kernel, str) and kernel == PRECOMPUTED:
         return FittedKernel(None)
     given = dict(kernel_params or {})
     formula = _formula(kernel, given)
-    root = None if metric is None else _root(metric, x.shape[1])
-    root = None if root is None else space.array(root)
+    root = None
+    if metric is not None:
+        held = not reads and library_of(metric) != "numpy"
+        root = space.array(_held_root(metric, x.shape[1]) if held else _root(metric, x.shape[1]))
     name = _free_bandwidth(kernel, formula, given, bandwidth)
-    params = {key: float(value) for key, value in given.items() if key in formula.parameters}
+    params = {
+        key: value if _is_held(value, reads) else float(value)
+        for key, value in given.items()
+        if key in formula.parameters
+    }
     fitted = FittedKernel(formula, params, None, root, name)
     if name is None:
         return fitted
-    number = _number(bandwidth, fitted.points(x, space), space, weights, random_state)
-    return fitted.with_bandwidth(number)
+    if _is_held(bandwidth, reads):
+        return fitted.with_bandwidth(held_number(bandwidth, space))
+    points = fitted.points(x, space)
+    if not reads and isinstance(bandwidth, str):
+        return fitted.with_bandwidth(_held_scale(bandwidth, points, space, weights))
+    return fitted.with_bandwidth(_number(bandwidth, points, space, weights, random_state))
+
+
+def _is_held(value: Any, reads: bool) -> bool:
+    """Whether a number stays in its array."""
+    return not reads and library_of(value) != "numpy"
+
+
+def held_number(value: Any, space: Space) -> Any:
+    """An array of one number, which becomes NaN where it is not positive, as one of no axes."""
+    number = space.array(value).reshape(())
+    return space.xp.where(number > 0, number, np.nan + 0 * number)
+
+
+def _held_root(metric: Any, d: int) -> Any:
+    if tuple(metric.shape) != (d,):
+        raise ValueError(
+            f'metric: an array that solver="fixed" does not read must have the shape ({d},). '
+            f"Received {tuple(metric.shape)}"
+        )
+    return metric**0.5
+
+
+def _held_scale(word: str, x: Any, space: Space, weights: Any) -> Any:
+    if word != "scale":
+        raise ValueError(
+            'bandwidth must be "scale" or a positive number where solver is "fixed". '
+            f"Received {word!r}"
+        )
+    made = _scale(x, weights)
+    return space.xp.where(made > 0, made, 1 + 0 * made)
 
 
 def _as_parameter(name: str | None, bandwidth: float) -> dict[str, float]:
@@ -169,11 +211,15 @@ def _number(bandwidth: float | str, x: Any, space: Space, weights: Any, random_s
 
 def scale_bandwidth(x: Any, space: Space, weights: Any = None) -> float:
     """The root of the sum of the features' variances, weighted; 0 for points that are all one."""
+    return float(_scale(x, weights))
+
+
+def _scale(x: Any, weights: Any) -> Any:
     x = x - x[:1]  # a shift takes no digits from the variances of points far from 0
     if weights is None:
-        return float((((x - x.sum(0) / x.shape[0]) ** 2).sum() / x.shape[0]) ** 0.5)
+        return (((x - x.sum(0) / x.shape[0]) ** 2).sum() / x.shape[0]) ** 0.5
     share = (weights / weights.sum())[:, None]
-    return float(((x - (x * share).sum(0)) ** 2 * share).sum() ** 0.5)
+    return ((x - (x * share).sum(0)) ** 2 * share).sum() ** 0.5
 
 
 def median_bandwidth(x: Any, space: Space, random_state: Any = None, count: int = 512) -> float:

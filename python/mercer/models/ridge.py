@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 import mercer as mc
-from mercer.models import _calibrate, _centers, _select
+from mercer.models import _calibrate, _centers, _fixed, _select
 from mercer.models._arrays import (
     ClassifierScore,
     Data,
@@ -22,7 +22,7 @@ from mercer.models._arrays import (
     restores,
 )
 from mercer.models._base import KernelModel, checked_alpha
-from mercer.models._solve import Solution, System, warn_unconverged
+from mercer.models._solve import ALL_SOLVERS, Solution, System, warn_unconverged
 
 
 class _Ridge(KernelModel):
@@ -114,6 +114,12 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     "cg" within the cost of a factor, and the factor where that does not converge and fits in
     memory. rank: columns of the preconditioner of "cg".
     tol: the relative residual that "cg" and "falkon" stop at; max_iter: their steps at most.
+    solver="fixed" is "cg" with ``max_iter`` steps (50 where it is None) of which nothing is read:
+    the call returns before its numbers are there, and a CUDA graph can hold it. ``alpha``,
+    ``bandwidth`` and values of ``kernel_params`` may be tensors of one number then, ``metric`` a
+    tensor [d], and ``alpha_``, ``bandwidth_`` and ``residual_`` are tensors. Nothing is warned of,
+    what is refused elsewhere (NaN, negative weights and ridges, in tensors) makes NaN, and rows of
+    weight 0 stay in ``X_fit_``.
     warm_start: "cg" and "falkon" begin at the coefficients of the fit before. device: where arrays
     of the host are computed with, such as "cuda".
 
@@ -125,6 +131,8 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     >>> KernelRidge("laplace", alpha=0.1).fit(x, y).predict(x_new)
     """
 
+    _solvers = (*ALL_SOLVERS, "fixed")
+
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidge:
         """X: [n, d] (or the matrix [n, n]), y: [n] or [n, k], sample_weight: [n], from 0 on.
@@ -134,10 +142,27 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
         ConvergenceWarning where ``tol`` is not met. A fit that fails changes nothing.
         """
         data = self._data(X, y, sample_weight, multi_output=True)
-        self._fit(data, data.y.reshape(data.y.shape[0], -1))
+        fit = self._fit if self._reads else self._fit_fixed
+        fit(data, data.y.reshape(data.y.shape[0], -1))
         if data.y.ndim == 1:
             self.dual_coef_ = self.dual_coef_[:, 0]
         return self
+
+    def _fit_fixed(self, data: Data, targets: Any) -> None:
+        rng = check_random_state(self.random_state)
+        kernel = self._fit_kernel(data, rng)
+        points = kernel.points(data.x, data.space)
+        ridges = _fixed.ridges_of(self.alpha, data.space)
+        if tuple(ridges.shape) != (1,):
+            raise ValueError(f"alpha must be one number. Received {tuple(ridges.shape)} of them")
+        found = _fixed.fit(
+            kernel, points, targets, ridges, data.space, weights=data.weights, rank=self.rank,
+            tol=self.tol, steps=self.max_iter, seed=int(rng.randint(2**31 - 1)),
+        )  # fmt: skip
+        self.alpha_ = ridges[0]
+        steps = self.max_iter or _fixed.STEPS
+        solution = Solution(found.coef[:, 0], "fixed", steps, found.residuals[0])
+        self._keep(data, kernel, points, solution, X_fit_=data.x)
 
     @available_if(lambda self: self.centers is not None and self.solver != "falkon")
     @restores

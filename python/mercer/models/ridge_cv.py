@@ -11,11 +11,11 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from mercer.models import _select
+from mercer.models import _fixed, _select
 from mercer.models._arrays import Data, RegressorScore, restores
 from mercer.models._base import KernelModel, checked_alpha
 from mercer.models._kernels import FittedKernel
-from mercer.models._solve import Buffer, System
+from mercer.models._solve import ALL_SOLVERS, Buffer, Solution, System
 
 
 class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelModel):
@@ -32,8 +32,14 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
     mean squared error of the choice; ``select_``; ``cv_results_``, a dict of ``alphas`` [A],
     ``bandwidths`` [B] and ``scores`` [B, A], infinite where a solver met no tolerance.
 
+    solver="fixed", as in KernelRidge, has the whole of it in one CUDA graph: ``alphas`` may be a
+    tensor [A], the choice is made where the scores are, its coefficients are those of the path, and
+    ``cv_results_`` has ``residuals`` [B, A] too. Where no choice has a score they are NaN.
+
     >>> KernelRidgeCV("matern32").fit(x, y).alpha_
     """
+
+    _solvers = (*ALL_SOLVERS, "fixed")
 
     def __init__(
         self,
@@ -76,11 +82,18 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         those of KernelRidge.fit.
         """
         data = self._data(X, y, sample_weight, multi_output=True)
-        alphas = self._alphas()
         if self.select not in ("auto", "loo", "gcv"):
             raise ValueError(f'select must be "auto", "loo" or "gcv". Received {self.select!r}')
         targets = data.y.reshape(data.y.shape[0], -1)
         rng = check_random_state(self.random_state)
+        fit = self._fit_read if self._reads else self._fit_fixed
+        fit(data, targets, rng)
+        if data.y.ndim == 1:
+            self.dual_coef_ = self.dual_coef_[:, 0]
+        return self
+
+    def _fit_read(self, data: Data, targets: Any, rng: np.random.RandomState) -> None:
+        alphas = self._alphas()
         kernels, points = self._kernels(data, rng)
         buffer, seed = Buffer(), int(rng.randint(2**31 - 1))
         systems = [System(k, points, data.space, 0.0, data.weights, buffer) for k in kernels]
@@ -89,9 +102,20 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         system, self.alpha_ = self._choose(systems, alphas, scores)
         solution = self._solve(system, targets, rng)
         self._keep(data, system.kernel, points, solution, X_fit_=data.x)
-        if data.y.ndim == 1:
-            self.dual_coef_ = self.dual_coef_[:, 0]
-        return self
+
+    def _fit_fixed(self, data: Data, targets: Any, rng: np.random.RandomState) -> None:
+        if self.select == "loo":
+            raise ValueError('select must be "gcv" or "auto" with solver="fixed". Received "loo"')
+        kernels, points = self._kernels(data, rng)
+        ridges, steps = _fixed.ridges_of(self.alphas, data.space), self.max_iter or _fixed.STEPS
+        found = _fixed.fit_best(
+            kernels, points, targets, ridges, data.space, weights=data.weights, rank=self.rank,
+            tol=self.tol, steps=steps, probes=self.n_probes, seed=int(rng.randint(2**31 - 1)),
+        )  # fmt: skip
+        self.select_, self.alpha_, self.best_score_ = "gcv", found.ridge, found.score
+        self.cv_results_ = {"alphas": ridges} | found.table
+        solution = Solution(found.coef, "fixed", steps, found.residual)
+        self._keep(data, found.kernel, points, solution, X_fit_=data.x)
 
     def predict(self, X: Any) -> Any:
         """[m] or [m, k] for X [m, d], in the library and on the device of X."""
