@@ -1,10 +1,12 @@
 """Kernel models beside their peers: times in one process, in turns, and what both reach.
 
-    python bench/bench_models.py --data FOLDER [--only WORD ...]
+    python bench/bench_models.py --data FOLDER [--only WORD ...] [--long]
 
 Each file of bench/models has ``rows()``, a dict of functions by name. A function takes the `Sets`
 and returns a `Result`. FOLDER holds name.csv.gz, the target in the last column. Everything runs on
-one thread; give OMP_NUM_THREADS=1 for libraries that read it when they load.
+one thread, but for the rows "gpu:", and those with "long" in their names run when asked for; give
+OMP_NUM_THREADS=1 for libraries that read it when they load. A row that fails says why, and the
+others go on.
 """
 
 from __future__ import annotations
@@ -36,11 +38,18 @@ class Result:
     unit: str = "s"
 
 
-class Sets:
-    """Standardised regression sets of a folder."""
+class Skipped(Exception):
+    """A row that is not for this machine."""
 
-    def __init__(self, folder: str) -> None:
-        self.folder = pathlib.Path(folder)
+
+@dataclass
+class Sets:
+    """Standardised regression sets of a folder, and what rows on a device are told."""
+
+    folder: pathlib.Path
+    device: str = "cuda"
+    divide: int = 1  # numbers of points are divided by it
+    cap: float = 40.0  # seconds of an iteration of a peer
 
     def load(
         self, name: str, n: int | None = None, *, seed: int = 0, dtype: str = "float64"
@@ -93,12 +102,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", required=True, help="folder of the sets, name.csv.gz")
     parser.add_argument("--only", nargs="*", default=[], help="rows with one of these words")
+    parser.add_argument("--long", action="store_true", help="rows that take minutes, too")
+    parser.add_argument("--device", default="cuda", help="of the rows gpu:, or cpu")
+    parser.add_argument("--divide", type=int, default=1, help="the points of the rows gpu: by it")
+    parser.add_argument("--cap", type=float, default=40.0, help="seconds of iterations of peers")
     options = parser.parse_args()
-    mc.set_num_threads(1)
+    sets = Sets(pathlib.Path(options.data), options.device, options.divide, options.cap)
+    threads = mc.get_num_threads()
     warnings.simplefilter("ignore")
     for name, row in rows().items():
-        if not options.only or any(word in name for word in options.only):
-            print(line(name, row(Sets(options.data))), flush=True)
+        is_wanted = not options.only or any(word in name for word in options.only)
+        if is_wanted and (options.long or "long" not in name):
+            mc.set_num_threads(threads if name.startswith("gpu:") else 1)
+            print(said(name, row, sets), flush=True)
+
+
+def said(name: str, row: Callable[[Sets], Result], sets: Sets) -> str:
+    try:
+        return line(name, row(sets))
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        kind = "skipped" if isinstance(error, Skipped) else type(error).__name__
+        return f"{name:60s} {kind}: {first}"
 
 
 if __name__ == "__main__":

