@@ -228,10 +228,18 @@ def dense(x, y, ridge, weights, bandwidth):
     return s[:, None] * np.linalg.solve(k, s[:, None] * y)
 
 
+@pytest.fixture(params=["host", "device"])
+def way(request, monkeypatch):
+    """Device: what systems do there is done with arrays of the host."""
+    if request.param == "device":
+        monkeypatch.setattr(Space, "on_device", True)
+    return request.param
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("solver", ["auto", "direct", "cg"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_systems_are_solved(library, solver, weighted):
+def test_systems_are_solved(library, solver, weighted, way):
     x, space = points(200), Space(library)
     y = np.stack([np.sin(x[:, 0]), x[:, 1] ** 2], axis=1)
     weights = np.random.default_rng(3).random(200) + 0.5 if weighted else np.ones(200)
@@ -260,7 +268,30 @@ def test_buffers_are_kept():
     np.testing.assert_array_equal(half.matrix(), first[:20, :20] * 0 + half.matrix())
 
 
-def test_auto_falls_back_to_the_factor(monkeypatch):
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_residuals_that_are_measured_meet_tol(dtype, way):
+    """Also where those of the steps run ahead of what float32 shows."""
+    x, space = points(600, dtype=dtype), Space(dtype=dtype)
+    system = System(fit_kernel("gauss", x, space, bandwidth=2.0), x, space, 5e-3)
+    y = np.random.default_rng(4).standard_normal((600, 2)).astype(dtype)
+    solution = system.solve(y, solver="cg", tol=1e-3, rank=40)
+    rest = y - system.matrix().astype("float64") @ solution.coef
+    exact = np.linalg.norm(rest, axis=0) / np.linalg.norm(y, axis=0)
+    assert solution.residual <= 1e-3
+    rounding = {"float32": 6e-8 * 600**0.5 / 5e-3, "float64": 1e-9}[dtype]
+    assert abs(exact.max() - solution.residual) < 2 * rounding
+
+
+def test_steps_end_at_a_matrix_that_is_indefinite(way):
+    x = points(60)
+    system = System(fit_kernel("sigmoid", x, SPACE), x, SPACE, 1e-3)
+    with pytest.raises(mc.LinAlgError, match="not positive definite"):
+        system.solve(x, solver="cg", tol=1e-8)
+    zeros = system.solve(0 * x, solver="cg")
+    assert (zeros.residual, abs(zeros.coef).max()) == (0, 0)
+
+
+def test_auto_falls_back_to_the_factor(monkeypatch, way):
     """Near-duplicates and a tiny ridge, which conjugate gradients do not solve in their budget."""
     monkeypatch.setattr("mercer.models._solve.DIRECT", {"cpu": 100})
     x = points(400, 6)

@@ -145,7 +145,9 @@ def test_class_weight():
         np.testing.assert_allclose(m.decision_function(x), by_rows.decision_function(x), rtol=1e-9)
 
 
-def test_float32_with_a_low_rank_and_digits():
+@pytest.mark.parametrize("on_device", [False, True])
+def test_float32_with_a_low_rank_and_digits(on_device, monkeypatch):
+    monkeypatch.setattr(Space, "on_device", on_device)
     x, y = load_digits(return_X_y=True)
     x = (x / 16).astype(np.float32)
     m = KernelLogisticRegression(C=100.0, solver="cg", random_state=0).fit(x[:300], y[:300])

@@ -143,7 +143,9 @@ def test_the_metric_serves_other_models():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_conjugate_gradients_find_what_a_factor_finds(weighted):
+@pytest.mark.parametrize("on_device", [False, True])
+def test_conjugate_gradients_find_what_a_factor_finds(weighted, on_device, monkeypatch):
+    monkeypatch.setattr(Space, "on_device", on_device)
     x, y = relevant(400)
     w = np.random.default_rng(0).random(400) + 0.2 if weighted else None
     exact, found = (

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
 from mercer.models import KernelRidge, KernelRidgeClassifier, _memory
-from mercer.models._arrays import host
+from mercer.models._arrays import Space, host
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -64,8 +64,16 @@ def test_coefficients_are_those_of_scikit_learn(weighted, outputs):
     assert model.residual_ < 1e-12
 
 
+@pytest.fixture(params=["host", "device"])
+def way(request, monkeypatch):
+    """Device: what fits do there is done with arrays of the host."""
+    if request.param == "device":
+        monkeypatch.setattr(Space, "on_device", True)
+    return request.param
+
+
 @pytest.mark.parametrize("weighted", [False, True])
-def test_conjugate_gradients_agree(weighted):
+def test_conjugate_gradients_agree(weighted, way):
     weights = np.random.default_rng(0).integers(0, 3, len(X)) if weighted else None
     reference = peer().fit(X, Y, weights)
     model = ours(solver="cg", tol=1e-9).fit(X, Y, weights)
@@ -83,7 +91,7 @@ def test_float32_stays_float32():
     np.testing.assert_allclose(model.predict(TEST), reference.predict(TEST), atol=1e-3)
 
 
-def test_precomputed_matrices():
+def test_precomputed_matrices(way):
     k = mc.kernel_matrix(mc.gauss(bandwidth=3.0), X)
     cross = mc.kernel_matrix(mc.gauss(bandwidth=3.0), TEST, X)
     weights = np.random.default_rng(0).integers(0, 3, len(X))
@@ -114,7 +122,7 @@ def test_metrics_stretch_the_features():
 
 @pytest.mark.parametrize("solver", ["direct", "falkon"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_all_points_as_centres_give_the_whole_model(solver, weighted):
+def test_all_points_as_centres_give_the_whole_model(solver, weighted, way):
     weights = np.random.default_rng(0).integers(1, 3, len(X)) if weighted else None
     whole = ours().fit(X, Y, weights)
     model = ours(centers=X, solver=solver, tol=1e-10, max_iter=200).fit(X, Y, weights)
@@ -123,7 +131,7 @@ def test_all_points_as_centres_give_the_whole_model(solver, weighted):
 
 
 @pytest.mark.parametrize("solver", ["direct", "falkon"])
-def test_centres_solve_their_normal_equations(solver):
+def test_centres_solve_their_normal_equations(solver, way):
     weights = np.random.default_rng(0).random(len(X)) + 0.5
     y = np.stack([Y, X[:, 0]], axis=1)
     model = ours(centers=40, solver=solver, tol=1e-10, random_state=1).fit(X, y, weights)

@@ -67,6 +67,11 @@ class Space:
     def xp(self) -> Any:
         return importlib.import_module(self.library)
 
+    @property
+    def on_device(self) -> bool:
+        """Whether the host may wait for results, and has them to fetch."""
+        return self.device != "cpu"
+
     def of(self, dtype: str) -> Space:
         """This space with another dtype."""
         return Space(self.library, self.device, dtype)

@@ -8,6 +8,7 @@ large scale kernel method", 2017) in coordinates where it is well-conditioned.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import mercer as mc
 from mercer.models import _memory
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
+from mercer.models._low_rank import solved_by
 from mercer.models._solve import Solution, add_diagonal
 
 #: Centres up to which summing the matrix costs less than twenty steps of conjugate gradients.
@@ -78,9 +80,9 @@ class Moments:
         return mc.linalg.solve_cholesky(a, self.target, jitter=_JITTER)
 
 
-def bytes_needed(m: int) -> int:
-    """Three matrices of m x m in float64."""
-    return 24 * m * m
+def bytes_needed(m: int, space: Space) -> int:
+    """Three matrices of m x m in float64, five on a device."""
+    return (40 if space.on_device else 24) * m * m
 
 
 def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,
@@ -91,7 +93,7 @@ def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: flo
     m = z.shape[0]
     exact = solver == "direct" or (solver == "auto" and m <= EXACT)
     what = f"solver={'direct' if exact else 'falkon'!r} with {m} centres"
-    _memory.require(bytes_needed(m), space, what, x.shape[0], name)
+    _memory.require(bytes_needed(m, space), space, what, x.shape[0], name)
     if not exact:
         steps = 100 if max_iter is None else max_iter
         return *falkon(kernel, x, z, y, weights, ridge, space, tol, steps, coef0), None
@@ -108,16 +110,16 @@ def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: fl
     Residuals are measured in the preconditioner's norm.
     """
     mass = x.shape[0] if weights is None else float(weights.sum())
-    lower, inner = _factors(kernel, z, mass / z.shape[0], ridge, space)
     wide = space.of("float64")
-    triangular = mc.linalg.solve_triangular
+    lower, inner = _factors(kernel, z, mass / z.shape[0], ridge, space)
+    inverse, divided = solved_by(inner, wide), _divided_by(lower, wide)
 
     def coefficients(b: Any) -> Any:
-        return space.array(triangular(lower, wide.array(b), transposed=True))
+        return space.array(divided(wide.array(b), True))
 
     def gathered(values: Any) -> Any:
         values = values if weights is None else values * weights[:, None]
-        return triangular(lower, wide.array(kernel.product(z, x, values)))
+        return divided(wide.array(kernel.product(z, x, values)), False)
 
     def product(b: Any) -> Any:
         return gathered(kernel.product(x, z, coefficients(b))) + ridge * b
@@ -127,10 +129,18 @@ def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: fl
     if coef0 is not None:
         start = lower.T @ wide.array(coef0)
         residual = b - product(start)
-    steps = _descend(
-        product, lambda r: mc.linalg.cho_solve(inner, r), b, start, residual, wide, tol, max_iter
-    )
+    steps = _descend(product, inverse, b, start, residual, wide, tol, max_iter)
     return replace(steps[0], coef=coefficients(steps[0].coef)), steps[1]
+
+
+def _divided_by(lower: Any, space: Space) -> Callable[[Any, bool], Any]:
+    """L^-1 v, or L^-T v, for few columns and many calls; on devices by products, as `solved_by`."""
+    if not space.on_device:
+        return lambda v, transposed: mc.linalg.solve_triangular(lower, v, transposed=transposed)
+    unit = space.zeros(*lower.shape)
+    add_diagonal(unit, 1.0)
+    inverse = mc.linalg.solve_triangular(lower, unit)
+    return lambda v, transposed: (inverse.T if transposed else inverse) @ v
 
 
 def _descend(product: Any, inverse: Any, b: Any, coef: Any, residual: Any, space: Space,

@@ -10,9 +10,15 @@ import numpy as np
 import scipy.linalg
 
 import mercer as mc
+from mercer.models import _memory
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
 from mercer.models._solve import Solution, System, add_diagonal, auto_rank
+
+_ROWS = 2**14  # whose products are summed in the dtype of the factor, before float64
+#: Pivots drawn at a time: each block waits for a device a few times.
+_DRAWN = {"cpu": 64, "cuda": 128}
+_AIM = 0.95  # of tol, which residuals that are measured then meet, too
 
 
 @dataclass
@@ -37,26 +43,40 @@ class LowRank:
             return lambda v: scale * scale * v
         f = f * (scale if s is None else scale * s[:, None])
         wide = space.of("float64")
-        gram = wide.array(f.T @ f)
+        gram = wide.zeros(f.shape[1], f.shape[1])
+        for start in range(0, f.shape[0], _ROWS):
+            part = f[start : start + _ROWS]
+            gram += wide.array(part.T @ part)
         top = float((gram.reshape(-1)[:: gram.shape[0] + 1]).max())
         add_diagonal(gram, max(1.0, float(np.finfo(space.dtype).eps) * 10 * top))
-        root = mc.linalg.cholesky(gram, overwrite_a=True)
+        inner = solved_by(mc.linalg.cholesky(gram, overwrite_a=True), wide)
 
         def solve(v: Any) -> Any:
             v = scale * v
-            inner = mc.linalg.cho_solve(root, wide.array(f.T @ v))
-            return scale * (v - f @ space.array(inner))
+            return scale * (v - f @ space.array(inner(wide.array(f.T @ v))))
 
         return solve
 
 
+def solved_by(factor: Any, space: Space) -> Callable[[Any], Any]:
+    """(L L^T)^-1 v for few columns and many calls; it may take the memory of L [m, m].
+
+    Two triangles make a device wait row for row, some ten times as long as a product with the
+    inverse.
+    """
+    if not space.on_device:
+        return lambda v: mc.linalg.cho_solve(factor, v)
+    inverse = mc.linalg.cho_inverse(factor, overwrite_factor=True)
+    return lambda v: inverse @ v
+
+
 def random_cholesky(kernel: FittedKernel, x: Any, space: Space, rank: int, ridge: float,
-                    seed: int, block: int = 64) -> LowRank:  # fmt: skip
+                    seed: int) -> LowRank:  # fmt: skip
     """Blocks of pivots drawn by the diagonal that is left, until that is a tenth of the ridge.
 
     (Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2023.)
     """
-    n = x.shape[0]
+    n, block = x.shape[0], _DRAWN["cuda" if space.on_device else "cpu"]
     left = np.maximum(np.array(host(kernel.diagonal(x)), np.float64), 0)
     total, count = left.sum(), 0
     if not np.isfinite(total):
@@ -79,7 +99,7 @@ def _columns(kernel: FittedKernel, x: Any, space: Space, factor: Any,
     """New columns of the factor for some of the rows drawn, and these rows."""
     rows = space.index(drawn)
     columns = x[:, rows] if kernel.precomputed else kernel.matrix(x, space.array(x[rows]))
-    columns = columns - factor @ factor[rows].T
+    columns -= factor @ factor[rows].T
     corner = np.array(host(columns[rows]), np.float64)
     lower, pivots, found, _ = scipy.linalg.lapack.dpstrf(
         corner, lower=1, tol=1e-6 * max(corner.trace() / len(corner), 1e-300)
@@ -107,6 +127,7 @@ class Iterate:
     kept: Any  # what multiply keeps, added up as x is
     taken: int
     converged: bool
+    is_definite: bool = True  # as far as the steps show
 
 
 def conjugate_gradients(multiply: Callable[[Any], tuple[Any, Any]], inverse: Callable[[Any], Any],
@@ -125,7 +146,7 @@ def conjugate_gradients(multiply: Callable[[Any], tuple[Any, Any]], inverse: Cal
         curve = dot(p, q, space)
         live = (curve > 0) & (rz > 0)
         if not live.any():
-            return Iterate(x, kept, taken, False)
+            return Iterate(x, kept, taken, False, not ((curve < 0) & (rz > 0)).any())
         step = space.array(np.where(live, rz / np.where(live, curve, 1), 0))
         x, kept, r = x + step * p, kept + step * part, r - step * q
         if (dot(r, r, space) <= np.square(goals)).all():
@@ -136,33 +157,59 @@ def conjugate_gradients(multiply: Callable[[Any], tuple[Any, Any]], inverse: Cal
     return Iterate(x, kept, limit, False)
 
 
+def preconditioner(system: System, rank: int | str, seed: int) -> Callable[[Any], Any]:
+    """Nearly the inverse of a system."""
+    space, s = system.space, system.scale
+    if rank == "auto":  # at most a tenth of the free memory
+        column = system.n * np.dtype(space.dtype).itemsize
+        rank = min(auto_rank(system.n), _memory.free(space) // (10 * column))
+    rank = min(int(rank), system.n)
+    low = random_cholesky(system.kernel, system.x, space, rank, system.ridge, seed)
+    return low.inverse(system.ridge, None if s is None else s[:, 0])
+
+
 def solve(system: System, b: Any, *, rank: int | str, tol: float, max_iter: int,
           coef0: Any = None, seed: int = 0) -> tuple[Solution, bool]:  # fmt: skip
     """The coefficients of a system for b [n, k], and whether all columns reached tol."""
+    s = system.scale
+    if s is not None:
+        b, coef0 = s * b, coef0 if coef0 is None else coef0 / s
+    return steps(system, b, rank=rank, tol=tol, max_iter=max_iter, x0=coef0, seed=seed)
+
+
+def steps(system: System, b: Any, *, rank: int | str, tol: float, max_iter: int, x0: Any = None,
+          seed: int = 0, strict: bool = False) -> tuple[Solution, bool]:  # fmt: skip
+    """`solve` for right-hand sides and a first guess that S is in. strict: all of tol is to be met,
+    and a matrix that shows not to be positive definite is a LinAlgError."""
     space, s = system.space, system.scale
-    rank = auto_rank(system.n) if rank == "auto" else min(int(rank), system.n)
-    low = random_cholesky(system.kernel, system.x, space, rank, system.ridge, seed)
-    inverse = low.inverse(system.ridge, None if s is None else s[:, 0])
-    b = b if s is None else s * b
-    start, r, taken = _start(system, b, coef0)
+    inverse = preconditioner(system, rank, seed)
+    a, r, taken = _start(system, b, x0)
     lengths = np.sqrt(by_columns(b, b, space))
-    found = conjugate_gradients(
-        lambda p: (system.product(p), p), inverse, r, tol * lengths, max_iter, space, by_columns
-    )
-    a = found.x if start is None else start + found.x
-    rest = b - system.product(a)
-    ratios = np.sqrt(by_columns(rest, rest, space)) / np.where(lengths > 0, lengths, 1)
-    coef = a if s is None else s * a
-    residual = float(ratios.max())
-    return Solution(coef, "cg", found.taken + taken, residual), residual <= 2 * tol
+
+    def part(r: Any) -> float:
+        ratios = np.sqrt(by_columns(r, r, space)) / np.where(lengths > 0, lengths, 1)
+        return float(ratios.max(initial=0))
+
+    residual, before = np.inf if x0 is None else part(r), np.inf
+    while tol < residual <= before / 2 and taken < max_iter:  # again, where rounding led astray
+        found = conjugate_gradients(
+            lambda p: (system.product(p), p), inverse, r, _AIM * tol * lengths, max_iter - taken,
+            space, by_columns,
+        )  # fmt: skip
+        a, taken = a + found.x, taken + found.taken
+        r = b - system.product(a)
+        before, residual = residual, part(r)
+        if strict and not (found.is_definite and np.isfinite(residual)):
+            raise system.not_definite()
+    met = tol if strict else 2 * tol
+    return Solution(a if s is None else s * a, "cg", taken, residual), residual <= met
 
 
-def _start(system: System, b: Any, coef0: Any) -> tuple[Any, Any, int]:
+def _start(system: System, b: Any, guess: Any) -> tuple[Any, Any, int]:
     """The multiple of the first guess that is nearest to the solution, and what it leaves of b."""
-    if coef0 is None:
-        return None, b, 0
     space = system.space
-    guess = coef0 if system.weights is None else coef0 / system.scale
+    if guess is None:
+        return space.zeros(*b.shape), b, 0
     image = system.product(guess)
     energy = by_columns(guess, image, space)
     share = np.where(energy > 0, by_columns(guess, b, space) / np.where(energy > 0, energy, 1), 0)

@@ -230,7 +230,9 @@ class Rounds(BaseEstimator):
 
 
 def _budget(system: System, y: Any) -> int:
-    """Products that cost about what a factor does."""
+    """Products that cost about what a factor does; on a device half of that."""
+    if system.space.on_device:
+        return max(20, system.n // 600)
     return max(20, int(system.n / (4 * (10 + system.x.shape[1] + y.shape[1]))))
 
 

@@ -28,6 +28,7 @@ DIRECT = {"cpu": 6000, "cuda": 32768}
 MANY, LOOSE = 500_000, 1e-2
 #: Columns of a preconditioner at most.
 MAX_RANK = 4096
+_STEPS = 1000  # of conjugate gradients on a device, where nothing is said
 
 
 @dataclass
@@ -112,7 +113,7 @@ class System:
         operator = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
         if rank == "auto":  # at most a tenth of the free memory
             column = self.n * np.dtype(self.space.dtype).itemsize
-            rank = min(auto_rank(self.n), _memory.free(self.space) // (10 * column))
+            rank = min(path_rank(self.n, self.space), _memory.free(self.space) // (10 * column))
         inverse = preconditioner(operator, int(rank), min(ridges), seed)
         return Path(self, ridges, operator, inverse, diagonal_left(operator, inverse))
 
@@ -162,6 +163,8 @@ class System:
 
     def _budget(self, columns: int) -> int:
         """Products that cost what a factorisation does: n^3 / 3 flop against n^2 pairs."""
+        if self.space.on_device:
+            return max(20, self.n // 300)
         return max(20, int(self.n / (3 * (25 + 2 * self.x.shape[1] + 2 * columns))))
 
     def _direct(self, b: Any, keep_factor: bool, name: str) -> Solution:
@@ -195,6 +198,13 @@ class System:
 
     def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any,
             seed: int) -> tuple[Solution, bool]:  # fmt: skip
+        if self.space.on_device:
+            from mercer.models import _low_rank
+
+            return _low_rank.steps(
+                self, b, rank=rank, tol=tol, max_iter=max_iter or _STEPS, x0=x0, seed=seed,
+                strict=True,
+            )  # fmt: skip
         path = self.path(np.array([self.ridge]), rank, seed)
         x, info, taken = path.columns(b, tol, max_iter, x0)
         if (info == -1).any():
@@ -305,6 +315,12 @@ TINY = 1e-12
 def auto_rank(n: int) -> int:
     """Columns of the preconditioner: 600 for 10 000 points, 1900 for 100 000."""
     return max(1, min(n // 4, int(6 * n**0.5), MAX_RANK))
+
+
+def path_rank(n: int, space: Space) -> int:
+    """Columns of `Path`'s preconditioner. On devices the host factors its small matrices, and half
+    of the rank is soonest."""
+    return max(1, auto_rank(n) // 2) if space.on_device else auto_rank(n)
 
 
 def preconditioner(operator: Any, rank: int, ridge: float, seed: int = 0) -> Any:

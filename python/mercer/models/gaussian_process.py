@@ -16,7 +16,7 @@ from mercer.models._gp_exact import ExactLikelihood, Problem, not_definite
 from mercer.models._gp_iterative import IterativeLikelihood
 from mercer.models._gp_parameters import Optimum
 from mercer.models._gp_posterior import ExactPosterior, SolvedPosterior
-from mercer.models._solve import DIRECT, auto_rank
+from mercer.models._solve import DIRECT, path_rank
 
 SUBSET = 1000  # points whose exact fit starts an iterative one
 
@@ -201,8 +201,8 @@ class GaussianProcessRegressor(GaussianProcess):
         given = task.in_order
         n = given.x.shape[0]
         options = {
-            "rank": auto_rank(n) if self.rank == "auto" else int(self.rank), "tol": self.tol,
-            "n_probes": self.n_probes, "max_products": max(50, n // 20),
+            "rank": path_rank(n, given.space) if self.rank == "auto" else int(self.rank),
+            "tol": self.tol, "n_probes": self.n_probes, "max_products": max(50, n // 20),
             "seed": int(task.rng.randint(2**31 - 1)),
         }  # fmt: skip
         likelihood = IterativeLikelihood(given, **options)
