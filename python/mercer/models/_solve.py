@@ -24,8 +24,9 @@ SOLVERS = ("auto", "direct", "cg")
 ALL_SOLVERS = (*SOLVERS, "sap")
 #: Points up to which a Cholesky factor is the quickest way.
 DIRECT = {"cpu": 6000, "cuda": 32768}
-#: Points beyond which blocks of rows serve tolerances from LOOSE on sooner.
-MANY, LOOSE = 500_000, 1e-2
+#: Points beyond which blocks of rows serve tolerances from LOOSE on sooner. Devices make a wide
+#: factor soon, and keep it up to so many times as many points.
+MANY, LOOSE, MORE_ON_DEVICES = 500_000, 1e-2, 4
 #: Columns of a preconditioner at most.
 MAX_RANK = 4096
 _STEPS = 1000  # of conjugate gradients on a device, where nothing is said
@@ -181,7 +182,8 @@ class System:
         return Solution(self._coef(x), "direct", 1, self._residual(x, b), factor)
 
     def _is_for_blocks(self, tol: float) -> bool:
-        return self.n > MANY and tol >= LOOSE and not self.kernel.precomputed
+        most = MANY * (MORE_ON_DEVICES if self.space.on_device else 1)
+        return self.n > most and tol >= LOOSE and not self.kernel.precomputed
 
     def _sap(self, b: Any, tol: float, max_iter: int | None, x0: Any,
              seed: int) -> tuple[Solution, bool]:  # fmt: skip
