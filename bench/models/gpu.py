@@ -81,6 +81,16 @@ def host(a: Any) -> np.ndarray:
     return a.cpu().numpy()
 
 
+def attempted(run: Callable[[], Any], instead: Any, notes: dict[str, Any]) -> Any:
+    """What a peer gives, or else what stands for it, and its error among the notes."""
+    try:
+        return run()
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        notes["peer's error"] = f"{type(error).__name__}: {first[:100]}"
+        return instead
+
+
 def likelihood(sets: Sets) -> Result:
     """elevators, its rows repeated with a jitter; GPyTorch's Cholesky beside it."""
     device = device_of(sets)
@@ -94,13 +104,17 @@ def likelihood(sets: Sets) -> Result:
     function, theta = _gp_exact.ExactLikelihood(given), start(x.shape[1])
     ours = timed(lambda: function(theta), device)
     value, slope = ours.value
+    factor, found = seconds(lambda: function.factored(theta).factor, device)
+    inverse, _ = seconds(lambda: _gp_exact.inverse_of_factor(found), device)
+    notes = {"factor": f"{factor:.3g}", "inverse": f"{inverse:.3g}"}
     device_of(sets)
-    step = gpytorch_step(x, y)
-    peer = timed(step, device)
+    peer = attempted(lambda: timed(gpytorch_step(x, y), device), None, notes)
+    if peer is None:
+        return ours.result(None, "1 s", value=f"{value:.1f}", **notes)
     expected, lengths = peer.value
     off = abs(slope[1:-1] - lengths).max() / abs(lengths).max()
     return ours.result(
-        peer.warm, "1 s", value=f"{value:.1f} / {expected:.1f}", gradient=f"{off:.1e}"
+        peer.warm, "1 s", value=f"{value:.1f} / {expected:.1f}", gradient=f"{off:.1e}", **notes
     )
 
 
@@ -126,11 +140,13 @@ def machine(sets: Sets, solver: str) -> Result:
     notes |= {"products": [row["n_iter"] for row in model.history_]}
     notes |= {"residuals": [f"{row['residual']:.0e}" for row in model.history_]}
     device_of(sets)
-    peer, other = _xrfm(sets, device, x, y, xv, yv) if solver == "auto" else (None, np.nan)
+    peer, other = None, np.nan
+    if solver == "auto":
+        peer, other = attempted(lambda: _xrfm(device, x, y, xv, yv), (None, np.nan), notes)
     return ours.result(peer, "5 s, 5x", RMSE=f"{error:.5f} / {other:.5f}", **notes)
 
 
-def _xrfm(sets: Sets, device: str, x: Any, y: Any, xv: Any, yv: Any) -> tuple[float, float]:
+def _xrfm(device: str, x: Any, y: Any, xv: Any, yv: Any) -> tuple[float, float]:
     """(seconds of a fit by its default solver, its error)."""
     from xrfm.rfm_src import RFM
 
@@ -145,8 +161,6 @@ def _xrfm(sets: Sets, device: str, x: Any, y: Any, xv: Any, yv: Any) -> tuple[fl
 
 def delayed(sets: Sets, n: int, beside: bool) -> Result:
     """Flights that arrive late, by kernel logistic regression; xRFM's dense Newton steps."""
-    import torch
-
     device, n = device_of(sets), n // sets.divide
     x, delay = flights(sets.folder)
     order = np.random.default_rng(0).permutation(len(x))
@@ -156,26 +170,33 @@ def delayed(sets: Sets, n: int, beside: bool) -> Result:
     mine, labels, queries, truth = tensors(device, x[train], y[train], x[test], y[test])
     model = models.KernelLogisticRegression(bandwidth=2.0, random_state=0)
     ours = timed(lambda: model.fit(mine, labels), device)
+    notes = {"steps": model.n_iter_, "products": model.n_products_, "solver": model.solver_}
     peer, value = None, np.nan
     if beside:
-        from xrfm.rfm_src.kernel_log_reg import kernel_log_solve
-
-        formula = mc.gauss(bandwidth=2.0)
-
-        def solve() -> Any:
-            k = mc.kernel_matrix(formula, mine)
-            return kernel_log_solve(k, labels, reg=0.5, max_iters=12, tol=1e-4)[:, 0]
-
-        peer, a = seconds(solve, device)
-        a = a.double()
-        f = mc.kernel_product(formula, mine.double(), None, a)
-        loss = torch.nn.functional.softplus(f).sum() - labels.double() @ f
-        value = float(loss + 0.5 * a @ f)
+        peer, value = attempted(lambda: _dense_newton(device, mine, labels), (None, np.nan), notes)
     return ours.result(
-        peer, "2 s", objective=f"{model.objective_:.3f} / {value:.3f}", steps=model.n_iter_,
-        products=model.n_products_, accuracy=f"{model.score(queries, truth):.4f}",
-        solver=model.solver_,
+        peer, "2 s", objective=f"{model.objective_:.3f} / {value:.3f}",
+        accuracy=f"{model.score(queries, truth):.4f}", **notes,
     )  # fmt: skip
+
+
+def _dense_newton(device: str, x: Any, labels: Any) -> tuple[float, float]:
+    """(seconds of xRFM's Newton steps, the objective that they reach)."""
+    import torch
+    from xrfm.rfm_src.kernel_log_reg import kernel_log_solve
+
+    formula = mc.gauss(bandwidth=2.0)
+
+    def solve() -> Any:
+        k = mc.kernel_matrix(formula, x)
+        return kernel_log_solve(k, labels, reg=0.5, max_iters=12, tol=1e-4)[:, 0]
+
+    solve()
+    peer, a = seconds(solve, device)
+    a = a.double()
+    f = mc.kernel_product(formula, x.double(), None, a)
+    loss = torch.nn.functional.softplus(f).sum() - labels.double() @ f
+    return peer, float(loss + 0.5 * a @ f)
 
 
 def notes_of(model: Any) -> dict[str, Any]:
@@ -185,19 +206,30 @@ def notes_of(model: Any) -> dict[str, Any]:
 
 
 def exact(sets: Sets) -> Result:
-    """All rows of the flights, exact; PyTorch gets the same factor, and its making for nothing."""
-    from models import _plain
-
+    """All rows of the flights, exact."""
     device = device_of(sets)
     x, y, xt, yt = _flights_of(sets, device)
     model = models.KernelRidge(bandwidth=2.0, alpha=1.0, random_state=0)
     ours = timed(lambda: model.fit(x, y), device)
     error = rmse(host(model.predict(xt)), yt)
     notes = {"RMSE": f"{error:.4f}", **notes_of(model)}
+    return _beside_plain_steps(sets, device, ours, "6 s", notes, x, y[:, None], 2.0, 1.0)
+
+
+def _beside_plain_steps(sets: Sets, device: str, ours: Timed, bar: str, notes: dict[str, Any],
+                        x: Any, y: Any, bandwidth: float, alpha: float) -> Result:  # fmt: skip
+    """PyTorch gets the same factor, and its making for nothing."""
+    from models import _plain
+
+    making, inverse = seconds(lambda: _factor(x, device, bandwidth, alpha), device)
+    notes["factor"] = f"{making:.3g}"
     device_of(sets)
-    inverse = _factor(x, device, 2.0, 1.0)
-    peer = _plain.ridge(x, y[:, None], 2.0, 1.0, inverse, 1e-3, sets.cap)
-    return ours.result(peer.seconds, "6 s", **notes, plain=peer)
+    peer = attempted(
+        lambda: _plain.ridge(x, y, bandwidth, alpha, inverse, 1e-3, sets.cap), None, notes
+    )
+    if peer is None:
+        return ours.result(None, bar, **notes)
+    return ours.result(peer.seconds, bar, **notes, plain=peer)
 
 
 def _flights_of(sets: Sets, device: str) -> tuple[Any, Any, Any, np.ndarray]:
@@ -225,20 +257,23 @@ def centred(sets: Sets) -> Result:
     )
     ours = timed(lambda: model.fit(x, y), device)
     z = model.centers_
-    run = functools.partial(_plain.falkon, x, y[:, None], z, cap=sets.cap, **options)
-    run()
-    peer = run()
+    error, notes = rmse(host(model.predict(xt)), yt), notes_of(model)
+
+    def run() -> Any:
+        return _plain.falkon(x, y[:, None], z, cap=sets.cap, **options)
+
+    attempted(run, None, notes)
+    peer = attempted(run, None, notes)
+    if peer is None:
+        return ours.result(None, "0.3 s", RMSE=f"{error:.4f}", **notes)
     other = rmse(host(_plain.product(xt, z, peer.coef, 2.0))[:, 0], yt)
-    error = rmse(host(model.predict(xt)), yt)
     return ours.result(
-        peer.seconds, "0.3 s", RMSE=f"{error:.4f} / {other:.4f}", **notes_of(model), plain=peer
+        peer.seconds, "0.3 s", RMSE=f"{error:.4f} / {other:.4f}", **notes, plain=peer
     )
 
 
 def many_outputs(sets: Sets, solver: str = "auto") -> Result:
     """1e5 points of 64 features with 16 outputs; a ridge of 1e-6 n."""
-    from models import _plain
-
     device, n = device_of(sets), 100_000 // sets.divide
     x, y = tensors(device, *_synthetic(n, 16))
     options = {"bandwidth": 8.0, "alpha": 1e-6 * n}
@@ -247,10 +282,7 @@ def many_outputs(sets: Sets, solver: str = "auto") -> Result:
     notes = notes_of(model)
     if solver != "auto":
         return ours.result(None, "3.5 s", **notes)
-    device_of(sets)
-    inverse = _factor(x, device, *options.values())
-    peer = _plain.ridge(x, y, *options.values(), inverse, 1e-3, sets.cap)
-    return ours.result(peer.seconds, "2 s", **notes, plain=peer)
+    return _beside_plain_steps(sets, device, ours, "2 s", notes, x, y, *options.values())
 
 
 def million(sets: Sets, solver: str) -> Result:
@@ -305,6 +337,6 @@ def rows() -> dict[str, Callable[[Sets], Result]]:
     for solver in ("auto", "direct"):
         found[f"RFM 60000 x 50, {solver}"] = functools.partial(machine, solver=solver)
     found["flights 294612, exact"] = exact
-    for solver in ("auto", "cg"):
+    for solver in ("sap", "cg"):
         found[f"long: 1e6 x 64, {solver}"] = functools.partial(million, solver=solver)
     return found
