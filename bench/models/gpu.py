@@ -104,9 +104,14 @@ def likelihood(sets: Sets) -> Result:
     function, theta = _gp_exact.ExactLikelihood(given), start(x.shape[1])
     ours = timed(lambda: function(theta), device)
     value, slope = ours.value
-    factor, found = seconds(lambda: function.factored(theta).factor, device)
-    inverse, _ = seconds(lambda: _gp_exact.inverse_of_factor(found), device)
-    notes = {"factor": f"{factor:.3g}", "inverse": f"{inverse:.3g}"}
+    notes = {}
+    for name, invert in (
+        ("inverse", _gp_exact.inverse_of_factor),
+        ("cho_inverse", functools.partial(mc.linalg.cho_inverse, overwrite_factor=True)),
+    ):
+        factor, found = seconds(lambda: function.factored(theta).factor, device)
+        inverse, _ = seconds(functools.partial(invert, found), device)
+        notes |= {"factor": f"{factor:.3g}", name: f"{inverse:.3g}"}
     device_of(sets)
     peer = attempted(lambda: timed(gpytorch_step(x, y), device), None, notes)
     if peer is None:
