@@ -596,6 +596,21 @@ def test_sparse_refused(options, words):
         SparseGaussianProcessRegressor(**options).fit(x, y)
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("n", [70, 96, 150])
+def test_inverses_by_blocks(library, n, monkeypatch):
+    """As devices make them: in the factor's memory, both triangles."""
+    monkeypatch.setattr(Space, "on_device", True)
+    monkeypatch.setattr(_gp_exact, "WIDE", 32)
+    space, x = Space(library), points(n)[0]
+    a = mc.pairwise(mc.matern52(bandwidth=1.0), x) + 0.2 * np.eye(n)
+    factor = space.array(np.linalg.cholesky(a) + np.triu(np.full((n, n), 7.0), 1))
+    found = _gp_exact.inverse_of_factor(factor)
+    assert found is factor
+    exact = np.linalg.inv(a)
+    np.testing.assert_allclose(np.asarray(found), exact, atol=1e-13 * n * abs(exact).max())
+
+
 @pytest.mark.parametrize("make", [fixed, small, lambda: products(tol=1e-5)])
 @pytest.mark.parametrize("lent", [False, True])
 def test_on_cuda(make, lent):

@@ -27,6 +27,7 @@ _JITTER = 1e-12  # of the mean diagonal, in float64
 #: What makes K_mm definite for products in a dtype: it bounds the coefficients that they multiply.
 _DEFINITE = {"float32": 1e-6, "float64": 1e-12}
 _BLOCK = 2**23  # values of K_nm at a time
+_COLUMNS = 1024  # of an inverse at a time
 
 
 def choose(centers: Any, x: Any, space: Space, rng: np.random.RandomState) -> Any:
@@ -137,9 +138,11 @@ def _divided_by(lower: Any, space: Space) -> Callable[[Any, bool], Any]:
     """L^-1 v, or L^-T v, for few columns and many calls; on devices by products, as `solved_by`."""
     if not space.on_device:
         return lambda v, transposed: mc.linalg.solve_triangular(lower, v, transposed=transposed)
-    unit = space.zeros(*lower.shape)
-    add_diagonal(unit, 1.0)
-    inverse = mc.linalg.solve_triangular(lower, unit)
+    inverse = space.zeros(*lower.shape)
+    add_diagonal(inverse, 1.0)
+    for i in range(0, lower.shape[0], _COLUMNS):  # nothing stands above their ones
+        part = inverse[i:, i : i + _COLUMNS]
+        inverse[i:, i : i + _COLUMNS] = mc.linalg.solve_triangular(lower[i:, i:], part)
     return lambda v, transposed: (inverse.T if transposed else inverse) @ v
 
 

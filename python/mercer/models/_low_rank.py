@@ -190,18 +190,18 @@ def steps(system: System, b: Any, *, rank: int | str, tol: float, max_iter: int,
         ratios = np.sqrt(by_columns(r, r, space)) / np.where(lengths > 0, lengths, 1)
         return float(ratios.max(initial=0))
 
+    met, aim = (tol, _AIM * tol) if strict else (2 * tol, tol)
     residual, before = np.inf if x0 is None else part(r), np.inf
-    while tol < residual <= before / 2 and taken < max_iter:  # again, where rounding led astray
+    while met < residual <= before / 2 and taken < max_iter:  # again, where rounding led astray
         found = conjugate_gradients(
-            lambda p: (system.product(p), p), inverse, r, _AIM * tol * lengths, max_iter - taken,
-            space, by_columns,
+            lambda p: (system.product(p), p), inverse, r, aim * lengths, max_iter - taken, space,
+            by_columns,
         )  # fmt: skip
         a, taken = a + found.x, taken + found.taken
         r = b - system.product(a)
         before, residual = residual, part(r)
         if strict and not (found.is_definite and np.isfinite(residual)):
             raise system.not_definite()
-    met = tol if strict else 2 * tol
     return Solution(a if s is None else s * a, "cg", taken, residual), residual <= met
 
 
