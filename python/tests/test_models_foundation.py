@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import mercer as mc
 import numpy as np
@@ -318,6 +319,28 @@ def test_memory_is_reckoned_before(monkeypatch):
 
 def test_free_memory_of_this_machine():
     assert 2**20 < _memory.free(SPACE) < 2**50
+
+
+def test_memory_that_a_library_keeps_is_free(monkeypatch):
+    cuda = SimpleNamespace(
+        mem_get_info=lambda device: (100, 400),
+        memory_reserved=lambda device: 50,
+        memory_allocated=lambda device: 20,
+    )
+    monkeypatch.setattr(Space, "xp", SimpleNamespace(cuda=cuda))
+    assert _memory.free(Space("torch", "cuda:0")) == 130
+
+
+def test_freed_memory_of_a_device_counts_as_free():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    space = Space("torch", "cuda:0", "float32")
+    before = _memory.free(space)
+    held = space.empty(2**28)
+    assert _memory.free(space) <= before - 2**30 + 2**26
+    del held
+    assert _memory.free(space) >= before - 2**26
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

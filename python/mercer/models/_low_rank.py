@@ -16,8 +16,6 @@ from mercer.models._kernels import FittedKernel
 from mercer.models._solve import Solution, System, add_diagonal, auto_rank
 
 _ROWS = 2**14  # whose products are summed in the dtype of the factor, before float64
-#: Pivots drawn at a time: each block waits for a device a few times.
-_DRAWN = {"cpu": 64, "cuda": 128}
 _AIM = 0.95  # of tol, which residuals that are measured then meet, too
 
 
@@ -76,7 +74,7 @@ def random_cholesky(kernel: FittedKernel, x: Any, space: Space, rank: int, ridge
 
     (Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2023.)
     """
-    n, block = x.shape[0], _DRAWN["cuda" if space.on_device else "cpu"]
+    n, block = x.shape[0], min(128, max(16, rank // 8)) if space.on_device else 64
     left = np.maximum(np.array(host(kernel.diagonal(x)), np.float64), 0)
     total, count = left.sum(), 0
     if not np.isfinite(total):

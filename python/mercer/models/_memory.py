@@ -15,13 +15,16 @@ _LIMITS = (
 
 
 def free(space: Space) -> int:
-    """Bytes that arrays of this space can still take."""
+    """Bytes that arrays of this space can still take; libraries keep freed ones of a device."""
     if space.library == "numpy" or space.device == "cpu":
         return _free_on_host()
+    cuda = space.xp.cuda
     if space.library == "torch":
-        return int(space.xp.cuda.mem_get_info(space.device)[0])
-    with space.xp.cuda.Device(int(space.device.rpartition(":")[2])):
-        return int(space.xp.cuda.runtime.memGetInfo()[0])
+        kept = cuda.memory_reserved(space.device) - cuda.memory_allocated(space.device)
+        return int(cuda.mem_get_info(space.device)[0]) + int(kept)
+    with cuda.Device(int(space.device.rpartition(":")[2])):
+        kept = space.xp.get_default_memory_pool().free_bytes()
+        return int(cuda.runtime.memGetInfo()[0]) + int(kept)
 
 
 def _free_on_host() -> int:
