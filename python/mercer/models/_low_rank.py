@@ -79,26 +79,28 @@ def random_cholesky(kernel: FittedKernel, x: Any, space: Space, rank: int, ridge
     total, count = left.sum(), 0
     if not np.isfinite(total):
         raise mc.LinAlgError("the kernel matrix holds NaN or an infinity")
-    factor, rng = space.empty(n, rank), np.random.default_rng(seed)
+    # Its transpose: products of it with a few columns are sums along memory.
+    factor, rng = space.empty(rank, n), np.random.default_rng(seed)
     while count < rank and left.sum() > max(1e-6 * total, 0.1 * n * ridge):
         drawn = np.unique(rng.choice(n, min(block, rank - count), p=left / left.sum()))
-        new, chosen = _columns(kernel, x, space, factor[:, :count], drawn)
+        new, chosen = _rows(kernel, x, space, factor[:count], drawn)
         if not len(chosen):
             break  # rounding is all that is left
-        factor[:, count : count + len(chosen)] = new
+        factor[count : count + len(chosen)] = new
         count += len(chosen)
-        left = np.maximum(left - np.asarray(host((new * new).sum(1)), np.float64), 0)
+        left = np.maximum(left - np.asarray(host((new * new).sum(0)), np.float64), 0)
         left[chosen] = 0
-    return LowRank(space.array(factor[:, :count]), space.array(left), space)
+    return LowRank(factor[:count].T, space.array(left), space)
 
 
-def _columns(kernel: FittedKernel, x: Any, space: Space, factor: Any,
-             drawn: np.ndarray) -> tuple[Any, np.ndarray]:  # fmt: skip
-    """New columns of the factor for some of the rows drawn, and these rows."""
-    rows = space.index(drawn)
-    columns = x[:, rows] if kernel.precomputed else kernel.matrix(x, space.array(x[rows]))
-    columns -= factor @ factor[rows].T
-    corner = np.array(host(columns[rows]), np.float64)
+def _rows(kernel: FittedKernel, x: Any, space: Space, factor: Any,
+          drawn: np.ndarray) -> tuple[Any, np.ndarray]:  # fmt: skip
+    """New rows of the factor's transpose for some of the points drawn, and these points."""
+    points = space.index(drawn)
+    some = space.array(x[points])
+    values = some if kernel.precomputed else kernel.matrix(some, x)
+    values -= factor[:, points].T @ factor
+    corner = np.array(host(values[:, points]), np.float64)
     lower, pivots, found, _ = scipy.linalg.lapack.dpstrf(
         corner, lower=1, tol=1e-6 * max(corner.trace() / len(corner), 1e-300)
     )
@@ -106,7 +108,7 @@ def _columns(kernel: FittedKernel, x: Any, space: Space, factor: Any,
         np.tril(lower)[:found, :found], np.eye(found), lower=True
     )
     chosen = pivots[:found] - 1
-    return space.array(columns[:, space.index(chosen)]) @ space.array(inverse.T), drawn[chosen]
+    return space.array(inverse) @ values[space.index(chosen)], drawn[chosen]
 
 
 def by_columns(a: Any, b: Any, space: Space) -> np.ndarray:

@@ -171,7 +171,8 @@ class Expansion:
 class CentredExpansion(Expansion):
     """Functions of m centres: K is K_nm K_mm^-1 K_mn = F F^T.
 
-    F = K_nm L^-T [n, m], with K_mm = L L^T, is stored; coefficients of centres are L^-T F^T a.
+    F = K_nm L^-T [n, m], with K_mm = L L^T, is stored by columns; coefficients of centres are
+    L^-T F^T a.
     """
 
     centers: Any = None  # [m, d], as the kernel sees them
@@ -180,14 +181,14 @@ class CentredExpansion(Expansion):
         wide = self.space.of("float64")
         centers = wide.array(self.centers)
         self._root = mc.linalg.cholesky(self.kernel.matrix(centers), jitter=1e-12)
-        features = self.space.empty(self.x.shape[0], centers.shape[0])
+        features = self.space.empty(centers.shape[0], self.x.shape[0])
         rows = max(1, _BLOCK // centers.shape[0])
         for start in range(0, self.x.shape[0], rows):
             block = self.kernel.matrix(centers, wide.array(self.x[start : start + rows]))
             part = mc.linalg.solve_triangular(self._root, block)
-            features[start : start + rows] = self.space.array(part.T)
+            features[:, start : start + rows] = self.space.array(part)
         left = self.space.zeros(self.x.shape[0])
-        self._factor = LowRank(features, left, self.space)
+        self._factor = LowRank(features.T, left, self.space)
 
     def product(self, v: Any) -> Any:
         self.products += 1
