@@ -371,6 +371,16 @@ def test_float32_says_what_it_cannot_resolve():
         System(system.kernel, x, space, 1e-2).solve(x, tol=1e-3)
 
 
+def test_devices_do_not_try_what_float32_cannot_reach(monkeypatch):
+    monkeypatch.setattr("mercer.models._solve.DIRECT", {"cpu": 100})
+    space, x = Space(dtype="float32"), points(200, dtype="float32")
+    system = System(fit_kernel("gauss", x, space), x, space, 1e-4)
+    monkeypatch.setattr(_low_rank, "steps", None)  # not to be called
+    monkeypatch.setattr(Space, "on_device", True)
+    with pytest.warns(ConvergenceWarning, match="float32 leaves"):
+        assert system.solve(x, tol=1e-3).solver == "direct"
+
+
 def test_unknown_solvers_are_refused():
     x = points()
     with pytest.raises(ValueError, match="solver must be one of"):

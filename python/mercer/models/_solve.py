@@ -136,8 +136,12 @@ class System:
             raise ValueError(f"solver must be one of {ALL_SOLVERS}. Received {solver!r}")
         s = self.scale
         b = b if s is None else s * b
-        self._warn_of_float32(tol, name)
-        few = self.n <= DIRECT[self.space.device.partition(":")[0]]
+        reach = self._reach()
+        if reach > tol:
+            self._warn_of_float32(reach, tol, name)
+        few = self.n <= DIRECT[self.space.device.partition(":")[0]] or (
+            self.space.on_device and reach > tol and self._fits()
+        )
         if solver == "direct" or (solver == "auto" and few):
             return self._direct(b, keep_factor, name)
         if solver == "auto" and max_iter is None and not self._is_for_blocks(tol):
@@ -149,7 +153,7 @@ class System:
             solution, converged = self._cg(b, rank, tol, max_iter, x0, seed)
         if converged:
             return solution
-        if solver == "auto" and 2 * self._bytes_direct() <= _memory.free(self.space):
+        if solver == "auto" and self._fits():
             return self._direct(b, keep_factor, name)
         warn_unconverged(name, solution, tol)
         return solution
@@ -158,6 +162,10 @@ class System:
         """MemoryError, with what would fit, where the matrix does not."""
         if not self.buffer.holds(self.space, self.n, self.n):
             _memory.require(self._bytes_direct(), self.space, 'solver="direct"', self.n, name)
+
+    def _fits(self) -> bool:
+        """Whether the matrix takes at most half of the free memory."""
+        return 2 * self._bytes_direct() <= _memory.free(self.space)
 
     def _bytes_direct(self) -> int:
         return self.n * self.n * np.dtype(self.space.dtype).itemsize
@@ -246,20 +254,22 @@ class System:
         ]
         return ends[0], 4 * float(np.finfo(self.space.dtype).eps) * abs(ends[1])
 
-    def _warn_of_float32(self, tol: float, name: str) -> None:
+    def _reach(self) -> float:
+        """The relative residual that rounding leaves of steps in float32; 0 in float64."""
         if self.space.dtype != "float32":
-            return
+            return 0.0
         some = self.x if self.kernel.precomputed else self.x[:1]
         top = abs(float(self.kernel.diagonal(some)[0]))
-        reach = 6e-8 * np.sqrt(self.n) * top / max(self.ridge, 1e-300)
-        if reach > tol:
-            warnings.warn(
-                f"{name}: float32 leaves a relative residual of about {min(reach, 1):.1g} where "
-                f"alpha = {self.ridge:g}, above tol = {tol:g}. Pass float64, or a larger "
-                "alpha or tol",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+        return 6e-8 * self.n**0.5 * top / max(self.ridge, 1e-300)
+
+    def _warn_of_float32(self, reach: float, tol: float, name: str) -> None:
+        warnings.warn(
+            f"{name}: float32 leaves a relative residual of about {min(reach, 1):.1g} where "
+            f"alpha = {self.ridge:g}, above tol = {tol:g}. Pass float64, or a larger "
+            "alpha or tol",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
 
 
 @dataclass
