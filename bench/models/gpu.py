@@ -22,6 +22,7 @@ from mercer.models import _gp_exact, _low_rank
 from mercer.models._arrays import Space
 from mercer.models._kernels import fit_kernel
 from mercer.models._solve import System
+
 from models._flights import flights
 from models.gp import gpytorch_step, start
 from models.ridge import PUBLISHED
