@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
 from mercer.models import _low_rank, _memory
-from mercer.models._arrays import Space, host, like, restores, space_of, validate
+from mercer.models._arrays import Space, exact_products, host, like, restores, space_of, validate
 from mercer.models._kernels import fit_kernel
 from mercer.models._solve import System
 from sklearn.base import BaseEstimator
@@ -124,6 +124,33 @@ def test_a_failed_fit_leaves_the_estimator_as_it_was():
         model.fit(points(d=2), stop=True)
     assert vars(model) == before
     assert model.n_features_in_ == 3
+
+
+def test_products_of_pytorch_keep_their_digits_in_fits():
+    torch = pytest.importorskip("torch")
+    matmul, seen = torch.backends.cuda.matmul, []
+    name = "fp32_precision" if hasattr(matmul, "fp32_precision") else "allow_tf32"
+
+    class Model(BaseEstimator):
+        @restores
+        def fit(self):
+            seen.append(getattr(matmul, name))
+            with exact_products:
+                pass
+            seen.append(getattr(matmul, name))
+            raise RuntimeError
+
+    before = getattr(matmul, name)
+    for wanted in ("tf32", "ieee") if name == "fp32_precision" else (True, False):
+        setattr(matmul, name, wanted)
+        try:
+            with pytest.raises(RuntimeError):
+                Model().fit()
+            assert getattr(matmul, name) == wanted
+        finally:
+            setattr(matmul, name, before)
+    assert set(seen) <= {"ieee", False}
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 def test_host_arrays_compute_on_a_device():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import os
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -284,6 +287,43 @@ def _weights(sample_weight: Any, shell: Any) -> np.ndarray | None:
     return weights
 
 
+class _ExactProducts(contextlib.ContextDecorator):
+    """Meanwhile PyTorch's products of float32 on CUDA devices keep their digits: what a caller lets
+    them lose (TF32) makes factors wrong. Calls may nest, and threads share the setting."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._restore: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._restore = self._set()
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._restore()
+
+    def _set(self) -> Callable[[], None]:
+        if "torch" not in sys.modules:
+            return lambda: None
+        matmul = sys.modules["torch"].backends.cuda.matmul
+        new = hasattr(matmul, "fp32_precision")  # since PyTorch 2.9
+        name, exact = ("fp32_precision", "ieee") if new else ("allow_tf32", False)
+        before = getattr(matmul, name)
+        if before != exact:
+            setattr(matmul, name, exact)
+        return lambda: None if before == exact else setattr(matmul, name, before)
+
+
+exact_products = _ExactProducts()
+if hasattr(os, "register_at_fork"):  # the lock of a thread that the child does not have
+    os.register_at_fork(after_in_child=exact_products.__init__)
+
+
 def restores(method: Callable[..., Any]) -> Callable[..., Any]:
     """For fit and its like: a call that raises or is interrupted leaves the estimator as it was."""
 
@@ -291,7 +331,8 @@ def restores(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         before = dict(vars(self))
         try:
-            return method(self, *arguments, **named)
+            with exact_products:
+                return method(self, *arguments, **named)
         except BaseException:
             vars(self).clear()
             vars(self).update(before)

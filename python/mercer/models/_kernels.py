@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
-from mercer.models._arrays import Space, host, library_of
+from mercer.models._arrays import Space, exact_products, host, library_of
 
 PRECOMPUTED = "precomputed"
 _ZOO = {name: row for row in mc.zoo.table for name in (row["name"], *row["aliases"])}
@@ -43,7 +43,10 @@ class FittedKernel:
         if self.root is None:
             return x
         root = space.array(self.root)
-        return space.array(x * root if root.ndim == 1 else x @ root)
+        if root.ndim == 1:
+            return space.array(x * root)
+        with exact_products:
+            return space.array(x @ root)
 
     def matrix(self, x: Any, z: Any = None, out: Any = None) -> Any:
         """[n, n], or [m, n] with z; a copy of x where the matrix is the input."""

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import mercer as mc
 from mercer.models import _gp_parameters
-from mercer.models._arrays import restores
+from mercer.models._arrays import exact_products, restores
 from mercer.models._gp_base import GaussianProcess, Solver, Task, require, subset
 from mercer.models._gp_exact import ExactLikelihood, Problem, not_definite
 from mercer.models._gp_iterative import IterativeLikelihood
@@ -242,6 +242,7 @@ class GaussianProcessRegressor(GaussianProcess):
         self.y_train_ = given.y[:, 0] if task.one_output else given.y
         self.alpha_ = coef[:, 0] if task.one_output else coef
 
+    @exact_products
     def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
         """The log likelihood of theta [d + 2], theta_ where None, and the gradient beside it.
 
