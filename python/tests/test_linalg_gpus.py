@@ -93,6 +93,15 @@ def test_threads_of_a_process(fake, shape):
     assert fake.live == 0
 
 
+def test_pivots_of_every_column_have_room(fake):
+    with distributed.Grid(devices=[0, 1], shape=(2, 1)) as grid:
+        a = distributed.scatter(grid, np.eye(41) + 1, block=8)
+        distributed.solve_lu(a, np.ones(41))
+        for worker, shard in zip(grid.engine()._workers, a.shards, strict=True):
+            assert shard.shape[1] == 41
+            assert worker.pivots.numel() >= 41
+
+
 def test_matrices_of_one_process(fake):
     with distributed.Grid(devices=[0, 1, 2, 3]) as grid:
         whole = torch.from_numpy(points(30, 17))

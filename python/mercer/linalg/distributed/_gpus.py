@@ -183,7 +183,9 @@ def _cholesky_jobs(worker: Any, a: Matrix, x: Matrix, shard: Any, left: Any, rig
 
 def _lu_jobs(worker: Any, a: Matrix, x: Matrix, shard: Any, left: Any, right: Any) -> Any:
     kind, (n, k) = _cusolvermp.real(shard.dtype), x.shape
-    pivots = torch.zeros(shard.shape[0] + a.block[0], dtype=torch.int64, device=worker.device)
+    # cuSOLVERMp spreads the pivots as the columns, unlike ScaLAPACK, which does as the rows.
+    count = max(shard.shape) + max(a.block)
+    pivots = torch.zeros(count, dtype=torch.int64, device=worker.device)
     worker.pivots = pivots
     return (
         _cusolvermp.Job(worker, "Getrf", n, n, *left, pivots.data_ptr(), kind),

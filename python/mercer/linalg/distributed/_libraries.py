@@ -109,6 +109,8 @@ def check_nccl(found: Any) -> Any:
 def cusolvermp() -> ctypes.CDLL:
     """cuSOLVERMp, by its absolute path: an older one of another folder has the same soname."""
     nccl()
+    if os.environ.get("NCCL_NVLS_ENABLE") == "0":  # cuBLASMp has a switch of its own for multicast
+        os.environ.setdefault("CUBLASMP_DISABLE_MULTICAST", "1")
     for name in ("libcublas.so.13", "libcublasLt.so.13", "libcusolver.so.12", "libcudart.so.13"):
         _first(None, (name,), "nvidia/cu13/lib")
     _first(None, ("libcublasmp.so.0",), "nvidia/cublasmp/cu13/lib")
