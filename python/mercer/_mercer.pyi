@@ -871,8 +871,9 @@ class Preconditioner:
         """
         P^-1 v, for v [n] or [n, k] of the dtype and the device of P.
 
-        Where P has a ridge for each column, v has so many. Raises ValueError for other shapes and devices, DtypeError for other
-        dtypes.
+        Where P has a ridge for each column, v has so many. On a CUDA device the first call of solve, as that of sqrt, takes
+        memory and waits; later ones do neither, and may be captured in a graph, which P must outlive. Raises ValueError for
+        other shapes and devices, DtypeError for other dtypes.
         """
 
     def sqrt(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:

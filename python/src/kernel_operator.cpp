@@ -1,9 +1,11 @@
 // mercer.linalg.KernelOperator as Python sees it: what it is made of, and its products, rows and diagonal.
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
 
 #include "linalg_docs.h"
 #include "operators.h"
+#include "ops/call.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -43,10 +45,17 @@ nb::object multiplied(nb::handle self, nb::handle v) {
   return out.object;
 }
 
-/// v @ a is (a @ v^T)^T, a being symmetric.
-nb::object multiplied_from_the_left(nb::handle self, nb::handle v) {
-  const nb::object product = multiplied(self, nb::object(v.attr("T")));
-  return product.attr("T");
+/// v @ a is (a @ v^T)^T, a being symmetric. Vectors are not turned: PyTorch warns of it.
+nb::object multiplied_from_the_left(const nb::object& self, nb::handle v) {
+  if (!is_array(v)) return multiplied(self, v);
+  const auto shape = nb::cast<Shape>(nb::object(v.attr("shape")));
+  if (shape.size() == 1) return multiplied(self, v);
+  const auto order = nb::cast<const KernelOperator&>(self).order;
+  if (shape.size() != 2 || shape[1] != order)
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("{}: v on the left must have the shape [k, n] or [n], n = {}. Received {}.", kVerb, order,
+                            ops::text_of(shape)));
+  return multiplied(self, nb::object(v.attr("T"))).attr("T");
 }
 
 nb::object diagonal(nb::handle self) {

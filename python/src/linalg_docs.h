@@ -279,8 +279,9 @@ inline constexpr char kPreconditionerSolveSignature[] = "def solve(self, v: " ME
 inline constexpr char kPreconditionerSolveDoc[] =
     R"doc(P^-1 v, for v [n] or [n, k] of the dtype and the device of P.
 
-Where P has a ridge for each column, v has so many. Raises ValueError for other shapes and devices, DtypeError for other
-dtypes.)doc";
+Where P has a ridge for each column, v has so many. On a CUDA device the first call of solve, as that of sqrt, takes
+memory and waits; later ones do neither, and may be captured in a graph, which P must outlive. Raises ValueError for
+other shapes and devices, DtypeError for other dtypes.)doc";
 inline constexpr char kPreconditionerSqrtSignature[] = "def sqrt(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
 inline constexpr char kPreconditionerSqrtDoc[] =
     R"doc(P^(1/2) v by the symmetric square root, for v as in solve.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import pickle
+import warnings
 
 import mercer as mc
 import numpy as np
@@ -93,6 +94,25 @@ def test_products_rows_and_diagonals(form, library, dtype):
             assert rows.shape == expected.shape
             assert str(rows.dtype) == dtype
             np.testing.assert_allclose(rows, expected, atol=size)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
+def test_vectors_from_the_left(library):
+    name = {"numpy": "numpy", "torch": "torch", "jax": "jax.numpy"}[library]
+    xp = pytest.importorskip(name)
+    x = xp.asarray(numbers("float32")["x"])
+    operator = linalg.KernelOperator(GAUSS, x, ridge=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        left = x[:, 0] @ operator
+        assert type(left) is type(x)
+        np.testing.assert_array_equal(np.asarray(left), np.asarray(operator @ x[:, 0]))
+        np.testing.assert_array_equal(np.asarray(x.T @ operator), np.asarray(operator @ x).T)
+        for shape in ((), (2, 3, N), (N, 2), (N + 1,)):
+            with pytest.raises(ValueError, match=r"v.* must .* shape"):
+                xp.ones(shape, dtype=x.dtype) @ operator
+    with pytest.raises(ValueError, match=r"v must be an array|v on the left must be an array"):
+        [1.0] * N @ operator
 
 
 def test_rows_of_formulas_of_indices():

@@ -396,6 +396,35 @@ def test_on_cuda(cuda, name, dtype):
     assert np.linalg.norm(got - wanted, 2) <= 20 * lost * np.linalg.norm(whole, 2)
 
 
+@pytest.mark.parametrize("verb", ["solve", "sqrt"])
+def test_captured_on_cuda(cuda, verb):
+    n = 700
+    x = cuda.from_numpy(points(n, "float32")).cuda()
+    p = linalg.rpcholesky(linalg.KernelOperator(GAUSS, x, ridge=RIDGE), 90)
+    for one, columns in ((p, 70), (p.with_ridge([0.05, 1.0, 30.0]), 3)):
+        call = getattr(one, verb)
+        v = cuda.randn(n, columns, device="cuda")
+        cuda.cuda.synchronize()
+        stream = cuda.cuda.Stream()
+        refused = cuda.cuda.CUDAGraph()
+        with (
+            pytest.raises(ValueError, match="call once before a CUDA graph is captured"),
+            cuda.cuda.graph(refused, stream=stream),
+        ):
+            call(v)
+        call(v)
+        graph = cuda.cuda.CUDAGraph()
+        with cuda.cuda.graph(graph, stream=stream):
+            found = call(v)
+        for _ in range(2):
+            v.copy_(cuda.randn(n, columns, device="cuda"))
+            graph.replay()
+            wanted = call(v)
+            cuda.cuda.synchronize()
+            gap = (found - wanted).abs().max() / wanted.abs().max()
+            assert gap <= (64 * np.sqrt(n) * UNIT["float32"] if columns > 64 else 0)
+
+
 def dense_on_cuda(cuda, p, n, dtype):
     inverse = p.solve(cuda.eye(n, dtype=getattr(cuda, dtype), device="cuda")).cpu().numpy()
     return np.linalg.inv(inverse.astype("d"))

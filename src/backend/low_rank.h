@@ -37,8 +37,9 @@ class TallFactor : public std::enable_shared_from_this<TallFactor> {
   virtual Tensor columns() const = 0;
   /// The columns to memory of the host, one after another, or from there.
   virtual void copy(void* host, bool to_host) const = 0;
-  /// The map of these weights, which keeps U.
-  virtual std::shared_ptr<const LowRankMap> map(const LowRankWeights& weights) const = 0;
+  /// The map of these weights, which keeps U. On a device it takes memory and waits for the queue: all streams may use
+  /// it.
+  virtual std::unique_ptr<LowRankMap> map(const LowRankWeights& weights, const Queue& queue) const = 0;
   /// The sums over j of weights_j u_ij^2, [length].
   virtual std::vector<double> row_squares(const std::vector<double>& weights, const Queue& queue) const = 0;
   /// to = diag(rows) U diag(columns), [length, rank] where U is, columns one after another.

@@ -16,10 +16,12 @@ class MadeOnce {
   MadeOnce& operator=(const MadeOnce&) = delete;
   ~MadeOnce() { delete value_.load(std::memory_order_relaxed); }
 
+  /// Null until it is made.
+  const T* known() const { return value_.load(std::memory_order_acquire); }
   /// `make` returns a std::unique_ptr<T>.
   template <class Make>
   const T& get(const Make& make) const {
-    if (const T* const known = value_.load(std::memory_order_acquire)) return *known;
+    if (const T* const value = known()) return *value;
     std::unique_ptr<T> made = make();
     T* before = nullptr;
     if (value_.compare_exchange_strong(before, made.get(), std::memory_order_acq_rel, std::memory_order_acquire))

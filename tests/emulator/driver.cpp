@@ -1,4 +1,5 @@
-// The CUDA driver's interface over machine.cpp: one device whose memory is the host's, streams that run at once.
+// The CUDA driver's interface over machine.cpp: one device whose memory is the host's, streams that run at once, but
+// for copies from the host, which are made when something asks for their stream.
 //
 // Behind every allocation lies a page that cannot be touched. EMULATOR_CAPABILITY names the
 // generation, 90 unless set.
@@ -15,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,7 +25,8 @@
 
 namespace {
 
-constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200, kNotFound = 500;
+constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200, kNotFound = 500,
+              kNotReady = 600;
 constexpr std::size_t kPage = 4096, kMemory = std::size_t{8} << 30;
 
 struct Module {
@@ -45,9 +48,11 @@ struct Executable {
 struct Stream {
   std::unique_ptr<Graph> own;
   Graph* recorded = nullptr;
+  std::vector<std::function<void()>> late;  // copies from the host
 };
 struct Event {
   std::chrono::steady_clock::time_point at;
+  void* stream = nullptr;
 };
 struct Allocation {
   unsigned char* base = nullptr;
@@ -108,15 +113,48 @@ bool is_ours(std::uint64_t pointer) {
   return pointer < next->first + next->second.bytes;
 }
 
+struct Streams {
+  std::recursive_mutex mutex;
+  Stream plain;  // the default one
+  std::set<Stream*> all = {&plain};
+};
+Streams& streams() {
+  static Streams* const kept = new Streams;
+  return *kept;
+}
+
+void make_late_copies(Stream& stream) {
+  for (const auto& copy : std::exchange(stream.late, {})) copy();
+}
+/// A copy from the host is made when something asks for its stream, and not before; the default stream is all of them.
+void catch_up(void* stream) {
+  Streams& s = streams();
+  const std::lock_guard lock(s.mutex);
+  if (stream != nullptr) return make_late_copies(*static_cast<Stream*>(stream));
+  for (Stream* each : s.all) make_late_copies(*each);
+}
+
+/// Whether copies before an event were still to be made.
+bool waited_for(const Event& event) {
+  Streams& s = streams();
+  const std::lock_guard lock(s.mutex);
+  Stream* const stream = event.stream != nullptr ? static_cast<Stream*>(event.stream) : &s.plain;
+  if (s.all.count(stream) == 0 || stream->late.empty()) return false;
+  make_late_copies(*stream);
+  return true;
+}
+
 bool is_recording(void* stream) { return stream != nullptr && static_cast<Stream*>(stream)->recorded != nullptr; }
 
 /// At once, or when the graph runs.
 template <class Step>
 int submit(void* stream, Step step) {
-  if (is_recording(stream))
+  if (is_recording(stream)) {
     static_cast<Stream*>(stream)->recorded->steps.push_back(step);
-  else
+  } else {
+    catch_up(stream);
     step();
+  }
   return kSuccess;
 }
 
@@ -129,6 +167,7 @@ std::size_t image_bytes(const void* image) {
 
 int launch(const emulator::Launch& what, void* stream, void** args) {
   if (!is_recording(stream)) {
+    catch_up(stream);
     emulator::run(what, args);
     return kSuccess;
   }
@@ -221,7 +260,10 @@ int cuCtxGetDevice(int* index) {
   *index = 0;
   return contexts.empty() ? 201 : kSuccess;
 }
-int cuCtxSynchronize() { return kSuccess; }
+int cuCtxSynchronize() {
+  catch_up(nullptr);
+  return kSuccess;
+}
 
 int cuModuleLoadData(void** module, const void* image) {
   const std::size_t bytes = image_bytes(image);
@@ -290,14 +332,21 @@ int cuMemGetInfo_v2(std::size_t* free, std::size_t* total) {
   return kSuccess;
 }
 int cuMemAlloc_v2(std::uint64_t* pointer, std::size_t bytes) { return allocate(pointer, bytes); }
-int cuMemFree_v2(std::uint64_t pointer) { return release(pointer); }
+int cuMemFree_v2(std::uint64_t pointer) {
+  catch_up(nullptr);
+  return release(pointer);
+}
 int cuMemAllocHost_v2(void** pointer, std::size_t bytes) {
   *pointer = std::malloc(bytes);
   return *pointer != nullptr ? kSuccess : kOutOfMemory;
 }
 int cuMemAllocAsync(std::uint64_t* pointer, std::size_t bytes, void*) { return allocate(pointer, bytes); }
 // What a graph has allocated stays for its next run.
-int cuMemFreeAsync(std::uint64_t pointer, void* stream) { return is_recording(stream) ? kSuccess : release(pointer); }
+int cuMemFreeAsync(std::uint64_t pointer, void* stream) {
+  if (is_recording(stream)) return kSuccess;
+  catch_up(stream);
+  return release(pointer);
+}
 int cuMemPoolCreate(void** pool, const void*) {
   *pool = &context_mark;
   return kSuccess;
@@ -316,7 +365,12 @@ int cuMemsetD32Async(std::uint64_t pointer, unsigned value, std::size_t count, v
   });
 }
 int cuMemcpyAsync(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
-  return submit(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); });
+  const auto copy = [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes); };
+  if (is_recording(stream) || is_ours(from)) return submit(stream, copy);
+  catch_up(stream);
+  const std::lock_guard lock(streams().mutex);
+  (stream != nullptr ? *static_cast<Stream*>(stream) : streams().plain).late.push_back(copy);
+  return kSuccess;
 }
 int cuPointerGetAttribute(void* value, int attribute, std::uint64_t pointer) {
   if (!is_ours(pointer)) return kInvalidValue;
@@ -326,16 +380,28 @@ int cuPointerGetAttribute(void* value, int attribute, std::uint64_t pointer) {
 }
 
 int cuStreamCreate(void** stream, unsigned) {
-  *stream = new Stream;
+  auto* const made = new Stream;
+  *stream = made;
+  const std::lock_guard lock(streams().mutex);
+  streams().all.insert(made);
   return kSuccess;
 }
 int cuStreamDestroy_v2(void* stream) {
+  catch_up(stream);
+  const std::lock_guard lock(streams().mutex);
+  streams().all.erase(static_cast<Stream*>(stream));
   delete static_cast<Stream*>(stream);
   return kSuccess;
 }
-int cuStreamQuery(void*) { return kSuccess; }
-int cuStreamSynchronize(void*) { return kSuccess; }
-int cuStreamWaitEvent(void*, void*, unsigned) { return kSuccess; }
+int cuStreamQuery(void* stream) {
+  catch_up(stream);
+  return kSuccess;
+}
+int cuStreamSynchronize(void* stream) { return cuStreamQuery(stream); }
+int cuStreamWaitEvent(void*, void* event, unsigned) {
+  waited_for(*static_cast<Event*>(event));
+  return kSuccess;
+}
 int cuStreamIsCapturing(void* stream, int* status) {
   *status = is_recording(stream);
   return kSuccess;
@@ -363,7 +429,8 @@ int cuGraphInstantiateWithFlags(void** executable, void* graph, unsigned long lo
   *executable = new Executable{from.steps, from.defaults};
   return kSuccess;
 }
-int cuGraphLaunch(void* executable, void*) {
+int cuGraphLaunch(void* executable, void* stream) {
+  catch_up(stream);
   const auto& e = *static_cast<Executable*>(executable);
   for (const auto& [condition, value] : e.defaults) *condition = value;
   for (const auto& step : e.steps) step();
@@ -436,12 +503,15 @@ int cuEventDestroy_v2(void* event) {
   delete static_cast<Event*>(event);
   return kSuccess;
 }
-int cuEventRecord(void* event, void*) {
-  static_cast<Event*>(event)->at = std::chrono::steady_clock::now();
+int cuEventRecord(void* event, void* stream) {
+  *static_cast<Event*>(event) = {std::chrono::steady_clock::now(), stream};
   return kSuccess;
 }
-int cuEventQuery(void*) { return kSuccess; }
-int cuEventSynchronize(void*) { return kSuccess; }
+int cuEventQuery(void* event) { return waited_for(*static_cast<Event*>(event)) ? kNotReady : kSuccess; }
+int cuEventSynchronize(void* event) {
+  waited_for(*static_cast<Event*>(event));
+  return kSuccess;
+}
 int cuEventElapsedTime(float* milliseconds, void* start, void* end) {
   *milliseconds =
       std::chrono::duration<float, std::milli>(static_cast<Event*>(end)->at - static_cast<Event*>(start)->at).count();

@@ -27,6 +27,7 @@ constexpr int kLower = 0, kPlain = 0, kDouble = 1, kVectors = 1, kRangeAll = 100
 
 struct Handle {
   bool has_stream = false;
+  void* stream = nullptr;
 };
 
 const mercer::Lapack& lapack() {
@@ -38,12 +39,14 @@ const mercer::Lapack& lapack() {
   return *found;
 }
 
+template <class Function>
+Function of_driver(const char* name) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return driver == nullptr ? nullptr : reinterpret_cast<Function>(::dlsym(driver, name));
+}
+
 bool is_device_byte(const void* at) {
-  using Attribute = int (*)(void*, int, std::uint64_t);
-  static const auto attribute = [] {
-    void* const driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    return driver == nullptr ? nullptr : reinterpret_cast<Attribute>(::dlsym(driver, "cuPointerGetAttribute"));
-  }();
+  static const auto attribute = of_driver<int (*)(void*, int, std::uint64_t)>("cuPointerGetAttribute");
   int kind = 0;
   return attribute != nullptr && attribute(&kind, 2, reinterpret_cast<std::uint64_t>(at)) == 0;
 }
@@ -68,7 +71,13 @@ int told(bool ok, const char* function) {
   return kInvalidValue;
 }
 
-bool serves(const void* handle) { return handle != nullptr && static_cast<const Handle*>(handle)->has_stream; }
+/// Copies from the host that the stream has before this call are made.
+bool serves(const void* handle) {
+  if (handle == nullptr || !static_cast<const Handle*>(handle)->has_stream) return false;
+  static const auto ask = of_driver<int (*)(void*)>("cuStreamQuery");
+  if (ask != nullptr) ask(static_cast<const Handle*>(handle)->stream);
+  return true;
+}
 
 /// The buffer that the routine asked for; scribbled over.
 bool takes_buffers(void* buffer, std::size_t bytes, void* host, std::size_t host_bytes) {
@@ -245,8 +254,8 @@ int cusolverDnCreate(void** handle) {
   *handle = new Handle;
   return kSuccess;
 }
-int cusolverDnSetStream(void* handle, void*) {
-  static_cast<Handle*>(handle)->has_stream = true;
+int cusolverDnSetStream(void* handle, void* stream) {
+  *static_cast<Handle*>(handle) = {true, stream};
   return kSuccess;
 }
 int cublasCreate_v2(void** handle) { return cusolverDnCreate(handle); }

@@ -25,8 +25,10 @@ class DeviceArrays {
     upload(t, values);
     return t;
   }
+  /// And waits: `from` may go.
   void upload(const Tensor& to, const Array& from) const {
     stream_.upload(reinterpret_cast<CuPointer>(to.data), from.tensor().data, bytes_of(to));
+    stream_.wait();
   }
   Array download(const Tensor& from) const {
     Array to(from.dtype, from.shape);

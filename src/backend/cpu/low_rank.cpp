@@ -65,8 +65,8 @@ class Factor final : public TallFactor {
     std::memcpy(to_host ? host : own, to_host ? own : host, static_cast<std::size_t>(n_ * rank_) * sizeof(T));
   }
 
-  std::shared_ptr<const LowRankMap> map(const LowRankWeights& weights) const override {
-    return std::make_shared<Map<T>>(std::static_pointer_cast<const Factor>(shared_from_this()), weights);
+  std::unique_ptr<LowRankMap> map(const LowRankWeights& weights, const Queue&) const override {
+    return std::make_unique<Map<T>>(std::static_pointer_cast<const Factor>(shared_from_this()), weights);
   }
 
   std::vector<double> row_squares(const std::vector<double>& weights, const Queue&) const override {

@@ -128,9 +128,7 @@ class Basis final : public BlockBasis {
   }
 
   void set_products(const std::vector<double>& h, std::int64_t m) override {
-    for (std::int64_t j = 0; j < m; ++j)
-      blas_.copy(memory_.at<double>(h_) + j * sizes_.columns, h.data() + j * m,
-                 static_cast<std::size_t>(m) * sizeof(double));
+    put_products(h.data(), m, 0, m);
   }
 
   void combine(std::int64_t held, std::int64_t count, const std::vector<double>& s) override {
@@ -144,7 +142,7 @@ class Basis final : public BlockBasis {
                                 const std::vector<double>& values) override {
     const auto count = static_cast<std::int64_t>(values.size());
     double *const device_values = memory_.at<double>(values_), *const sums = memory_.at<double>(sums_);
-    blas_.copy(device_values, values.data(), values.size() * sizeof(double));
+    blas_.upload(device_values, values.data(), values.size() * sizeof(double));
     ColumnArguments a{};
     a.data = columns.data;
     a.product = product.data;
@@ -191,10 +189,7 @@ class Basis final : public BlockBasis {
   void record(std::int64_t first, std::int64_t count, const std::vector<double>& c) override {
     HostProducts host(first);
     host.record(first, count, c);
-    for (std::int64_t j = first - count; j < first; ++j)
-      blas_.copy(memory_.at<double>(h_) + j * sizes_.columns, &host.at(0, j),
-                 static_cast<std::size_t>(first) * sizeof(double));
-    blas_.wait();
+    put_products(&host.at(0, first - count), first, first - count, count);
   }
 
  private:
@@ -224,6 +219,12 @@ class Basis final : public BlockBasis {
     blas_.gemm(false, false, n_, count, count, 1, column(first), n_, at(small_), count, 0, at(spare_), n_);
     blas_.copy(column(first), at(spare_), static_cast<std::size_t>(n_ * count) * sizeof(T));
   }
+  /// Columns of H from `first` on, [rows, count] on the host. Zeros go below them, where nothing of H is read.
+  void put_products(const double* h, std::int64_t rows, std::int64_t first, std::int64_t count) const {
+    std::vector<double> whole(static_cast<std::size_t>(sizes_.columns * count), 0);
+    for (std::int64_t j = 0; j < count; ++j) std::copy_n(h + j * rows, rows, whole.data() + j * sizes_.columns);
+    blas_.upload(memory_.at<double>(h_) + first * sizes_.columns, whole.data(), whole.size() * sizeof(double));
+  }
   GramArguments arguments(std::int64_t first, std::int64_t count) const {
     GramArguments a{};
     a.gram = at(gram_);
@@ -246,10 +247,9 @@ class Basis final : public BlockBasis {
                                               blas_.place().stream()),
                op_);
   }
-  /// The values of the host may go at once: memory that is not pinned is read before the call returns.
   void upload(T* to, const std::vector<double>& values, std::int64_t count) const {
     const std::vector<T> narrow(values.begin(), values.begin() + count);
-    blas_.copy(to, narrow.data(), narrow.size() * sizeof(T));
+    blas_.upload(to, narrow.data(), narrow.size() * sizeof(T));
   }
   void launch_kernel(const char* name, ColumnArguments& a, jit::Dim3 grid) const {
     const Kernel kernel{kernels_.module, &kernels_.module->function(name)};

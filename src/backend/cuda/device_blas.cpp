@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "backend/cuda/uploads.h"
 #include "core/error.h"
 #include "core/integers.h"
 #include "kernels/cuda/arguments.h"
@@ -54,20 +55,26 @@ void DeviceBlas::gemm(bool a_transposed, bool b_transposed, std::int64_t m, std:
                place_.op, "cublasGemm");
 }
 
-void DeviceBlas::move(const Tensor& from, const Tensor& to) const {
+void move_dense(const Kernel& kernel, const PairJob& place, const Tensor& from, const Tensor& to) {
   DenseArguments a{};
   a.from = side_of(from);
   a.to = side_of(to);
   a.rows = from.shape[0];
   a.cols = from.shape[1];
   if (a.rows == 0 || a.cols == 0) return;
-  launch(dense_, place_, {ceil_div(a.rows, kTile) * ceil_div(a.cols, kTile), 1}, kThreads, 0, a);
+  launch(kernel, place, {ceil_div(a.rows, kTile) * ceil_div(a.cols, kTile), 1}, kThreads, 0, a);
 }
+
+void DeviceBlas::move(const Tensor& from, const Tensor& to) const { move_dense(dense_, place_, from, to); }
 
 void DeviceBlas::copy(void* to, const void* from, std::size_t bytes) const {
   check_cuda(cuda_driver()->copy_async(reinterpret_cast<CuPointer>(to), reinterpret_cast<CuPointer>(from), bytes,
                                        place_.stream()),
              place_.op);
+}
+
+void DeviceBlas::upload(void* to, const void* from, std::size_t bytes) const {
+  cuda::upload(place_, to, from, bytes);
 }
 
 void DeviceBlas::wait() const { check_cuda(cuda_driver()->stream_synchronize(place_.stream()), place_.op); }

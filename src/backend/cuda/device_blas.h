@@ -11,6 +11,9 @@
 
 namespace mercer::cuda {
 
+/// to = from, matrices of one shape and any strides; `kernel` is that of dense_kernels.
+void move_dense(const Kernel& kernel, const PairJob& place, const Tensor& from, const Tensor& to);
+
 /// Products of cuBLAS alone may be captured, with handles of this stream from a call before.
 enum class Captures : std::uint8_t { refused, allowed };
 
@@ -33,8 +36,10 @@ class DeviceBlas {
   /// to = from, matrices of one shape and any strides.
   void move(const Tensor& from, const Tensor& to) const;
 
-  /// Memory of the host may be used again once `wait` has returned.
+  /// Of the device, or to memory of the host, which is written once `wait` has returned.
   void copy(void* to, const void* from, std::size_t bytes) const;
+  /// From memory of the host, which may go at once.
+  void upload(void* to, const void* from, std::size_t bytes) const;
   void wait() const;
 
  private:

@@ -6,6 +6,7 @@
 
 #include "backend/cuda/device_blas.h"
 #include "backend/cuda/few_columns.h"
+#include "backend/cuda/uploads.h"
 #include "backend/cuda/workspace.h"
 #include "core/aligned.h"
 #include "core/error.h"
@@ -57,21 +58,23 @@ class DeviceMemory {
 /// One product more than U's, whose weights lie on the device.
 class Map final : public LowRankMap {
  public:
-  Map(std::shared_ptr<const TallFactor> factor, const LowRankWeights& weights)
+  Map(std::shared_ptr<const TallFactor> factor, const LowRankWeights& weights, const Queue& queue)
       : factor_(std::move(factor)), columns_(factor_->columns()), count_(weights.count()), scale_(weights.scales[0]),
         rank_(columns_.shape[1]),
         memory_("cg", (static_cast<std::int64_t>(weights.weights.size()) + count_) * kDouble, columns_.device) {
-    const DeviceBlas blas("Preconditioner", columns_.device, Queue{}, columns_.dtype);
-    blas.copy(memory_.data(), weights.weights.data(), weights.weights.size() * sizeof(double));
-    blas.copy(scales(), weights.scales.data(), weights.scales.size() * sizeof(double));
-    blas.wait();
+    const PairJob place = place_of("Preconditioner", columns_.device, queue, columns_.dtype);
+    const CudaScope scope(place.device);
+    upload(place, memory_.data(), weights.weights.data(), weights.weights.size() * sizeof(double));
+    upload(place, scales(), weights.scales.data(), weights.scales.size() * sizeof(double));
+    check_cuda(cuda_driver()->stream_synchronize(place.stream()), place.op);
   }
 
   void apply(const Tensor& r, const Tensor& out, const Queue& queue) const override {
     const std::int64_t n = r.shape[0], k = r.shape[1];
     if (n == 0 || k == 0) return;
-    if (k <= few_columns_of(columns_.dtype)) return apply_in(r, out, queue);  // with the bits of captured calls
-    const DeviceBlas blas("cg", columns_.device, queue, columns_.dtype, Captures::allowed);
+    const bool is_captured = cuda_is_capturing(columns_.device.index, static_cast<CuStream>(queue.stream));
+    if (is_captured || k <= few_columns_of(columns_.dtype)) return apply_in(r, out, queue);  // of one k, the same bits
+    const DeviceBlas blas("cg", columns_.device, queue, columns_.dtype);
     few_columns_kernels(blas.place());  // a capture after this call has them
     Workspace memory;
     const std::int64_t part =
@@ -159,12 +162,16 @@ class Factor final : public TallFactor {
     const DeviceBlas blas("Preconditioner", device_, Queue{}, columns_.dtype);
     void* const own = columns_.data;
     const std::int64_t values = columns_.shape[0] * columns_.shape[1];
-    blas.copy(to_host ? host : own, to_host ? own : host, static_cast<std::size_t>(values) * size_of(columns_.dtype));
+    const std::size_t bytes = static_cast<std::size_t>(values) * size_of(columns_.dtype);
+    if (to_host)
+      blas.copy(host, own, bytes);
+    else
+      blas.upload(own, host, bytes);
     blas.wait();
   }
 
-  std::shared_ptr<const LowRankMap> map(const LowRankWeights& weights) const override {
-    return std::make_shared<Map>(shared_from_this(), weights);
+  std::unique_ptr<LowRankMap> map(const LowRankWeights& weights, const Queue& queue) const override {
+    return std::make_unique<Map>(shared_from_this(), weights, queue);
   }
 
   std::vector<double> row_squares(const std::vector<double>& weights, const Queue& queue) const override {
@@ -173,7 +180,7 @@ class Factor final : public TallFactor {
     const std::int64_t n = columns_.shape[0], rank = columns_.shape[1];
     const std::int64_t sums = memory.add(n * kDouble), own = memory.add(rank * kDouble);
     memory.take(blas.place());
-    blas.copy(memory.at(own), weights.data(), weights.size() * sizeof(double));
+    blas.upload(memory.at(own), weights.data(), weights.size() * sizeof(double));
     LowRankArguments a{};
     a.from = columns_.data;
     a.rows = n;
@@ -195,8 +202,8 @@ class Factor final : public TallFactor {
     const std::int64_t of_rows = memory.add(static_cast<std::int64_t>(rows.size()) * kDouble);
     const std::int64_t of_columns = memory.add(static_cast<std::int64_t>(columns.size()) * kDouble);
     memory.take(blas.place());
-    blas.copy(memory.at(of_rows), rows.data(), rows.size() * sizeof(double));
-    blas.copy(memory.at(of_columns), columns.data(), columns.size() * sizeof(double));
+    blas.upload(memory.at(of_rows), rows.data(), rows.size() * sizeof(double));
+    blas.upload(memory.at(of_columns), columns.data(), columns.size() * sizeof(double));
     LowRankArguments a{};
     a.to = to.data;
     a.to_step = to.strides[1];
@@ -235,7 +242,7 @@ class Pivots final : public PivotedColumns {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<long long>(i);
     const std::int64_t places = memory.add(n_ * kDouble);
     memory.take(blas_.place());
-    blas_.copy(memory.at(places), all.data(), all.size() * sizeof(long long));
+    blas_.upload(memory.at(places), all.data(), all.size() * sizeof(long long));
     a.from = diagonal.data;
     a.rows = n_;
     a.columns = 1;
@@ -293,7 +300,7 @@ class Pivots final : public PivotedColumns {
   LowRankArguments some_rows(const Tensor& columns, double* values, long long* places,
                              const std::vector<std::int64_t>& indices) const {
     const std::vector<long long> at(indices.begin(), indices.end());
-    blas_.copy(places, at.data(), at.size() * sizeof(long long));
+    blas_.upload(places, at.data(), at.size() * sizeof(long long));
     LowRankArguments a{};
     a.rows = static_cast<long long>(indices.size());
     a.columns = columns.shape[1];
@@ -307,7 +314,7 @@ class Pivots final : public PivotedColumns {
   void put_pivots(const Tensor& added, const std::vector<std::int64_t>& pivots, const SmallMatrix& factor,
                   double* values, long long* places) const {
     const SmallMatrix own = transposed(factor);
-    blas_.copy(values, own.values.data(), own.values.size() * sizeof(double));
+    blas_.upload(values, own.values.data(), own.values.size() * sizeof(double));
     LowRankArguments a = some_rows(added, values, places, pivots);
     a.to = added.data;
     launch_low_rank(blas_.place(), "move_rows", a, own.rows * own.cols);
@@ -326,14 +333,13 @@ class Pivots final : public PivotedColumns {
     for (std::size_t i = 0; i < left_.size(); ++i) left_[i] -= taken[i];
   }
 
-  /// The values of the host may go at once: memory that is not pinned is read before the call returns.
   void upload(void* to, const std::vector<double>& values) const {
     if (blas_.type() == Dtype::float64) {
-      blas_.copy(to, values.data(), values.size() * sizeof(double));
+      blas_.upload(to, values.data(), values.size() * sizeof(double));
       return;
     }
     const std::vector<float> narrow(values.begin(), values.end());
-    blas_.copy(to, narrow.data(), narrow.size() * sizeof(float));
+    blas_.upload(to, narrow.data(), narrow.size() * sizeof(float));
   }
 
   const std::int64_t n_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/uploads.h"
 #include "core/integers.h"
 #include "kernels/cuda/cg_state.h"
 
@@ -62,9 +63,7 @@ void gather_rows(const char* op, const Tensor& from, const std::vector<std::int6
   const PairJob place = place_of(op, from.device, queue, Dtype::float32);
   const CudaScope scope(from.device.index);
   if (rows.empty() || place.rehearsal() != nullptr) return;
-  check_cuda(cuda_driver()->copy_async(reinterpret_cast<CuPointer>(indices), reinterpret_cast<CuPointer>(rows.data()),
-                                       rows.size() * sizeof(std::int64_t), place.stream()),
-             op);
+  upload(place, indices, rows.data(), rows.size() * sizeof(std::int64_t));
   const Strided points(&from);
   GatherArguments a{};
   a.from = points.data;

@@ -137,7 +137,7 @@ class Tridiagonal {
                        rows = memory.add(4 * count * m_ * kDouble), gram = memory.add(count * count * kDouble),
                        buffer = memory.add(static_cast<std::int64_t>(device_bytes)), said = memory.add(2 * sizeof(int));
     memory.take(place_);
-    blas_.copy(memory.at(values), wanted.data(), wanted.size() * sizeof(double));
+    blas_.upload(memory.at(values), wanted.data(), wanted.size() * sizeof(double));
     arguments_.wanted = memory.at<double>(values);
     arguments_.y = memory.at<double>(y);
     arguments_.rows = memory.at<double>(rows);

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "ops/linalg/block_method.h"
+#include "ops/linalg/low_rank_parts.h"
 
 namespace mercer::linalg {
 namespace {
@@ -217,6 +218,9 @@ class Solve {
             "{}: in a graph capture nothing can be thrown, and the number of products is limited: info (check=False) "
             "and max_iter must be given. Received {} and {}.",
             op_, options_.info != nullptr ? "info" : "no info", options_.most_products);
+    const Preconditioner* const inverse = options_.preconditioner;
+    const LowRankParts* const parts = inverse != nullptr ? inverse->parts.get() : nullptr;
+    if (is_captured && parts != nullptr && parts->columns != nullptr) parts->map(parts->inverse_map, op_, a_.queue);
   }
 
   void end(CgColumns& columns, const Tensor& x) const {

@@ -13,13 +13,14 @@
 
 #include "backend/low_rank.h"
 #include "core/error.h"
+#include "core/made_once.h"
 #include "mercer/linalg.h"
 
 namespace mercer::linalg {
 
 struct LowRankParts {
-  std::shared_ptr<const TallFactor> columns;  // U, with a column of zeros where its rank is 0; null where n is
-  std::vector<double> values;                 // l [rank], the largest first
+  std::shared_ptr<const TallFactor> columns = {};  // U, with a column of zeros where its rank is 0; null where n is
+  std::vector<double> values = {};            // l [rank], the largest first
   double least = 0;
   bool is_relative = false;
   double most_weight = 1;      // of w: what is known of U being orthonormal
@@ -34,6 +35,16 @@ struct LowRankParts {
   /// The weights of P^-1, and of P^(1/2).
   LowRankWeights inverse() const;
   LowRankWeights root() const;
+
+  /// Their maps, made when one is first asked for and kept; a copy of the parts, which may get other ridges, makes its
+  /// own.
+  struct KeptMap {
+    LowRankWeights (LowRankParts::*weights)() const;
+    MadeOnce<LowRankMap> made = {};
+  };
+  KeptMap inverse_map = {&LowRankParts::inverse}, root_map = {&LowRankParts::root};
+  /// Throws where a map must be made on a stream whose work is captured.
+  const LowRankMap& map(const KeptMap& kept, const char* op, const Queue& queue) const;
 };
 
 /// 1 / ridge is a factor of the inverse, so both must be normal numbers of the dtype.

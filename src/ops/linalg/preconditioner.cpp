@@ -55,16 +55,20 @@ void apply_on_cpu(const LowRankMap& map, const Tensor& v, const Tensor& out) {
   });
 }
 
+/// Nothing waits, so that a graph may capture it; kernels are there before anything is recorded.
 void apply_on_cuda(const LowRankMap& map, const Tensor& v, const Tensor& out, Queue queue) {
   queue.allocate = {};
-  const cuda::DeviceBlas blas(kOp, v.device, queue, v.dtype);
+  const cuda::PairJob place = cuda::place_of(kOp, v.device, queue, v.dtype);
+  const CudaScope scope(v.device.index);
+  const cuda::Kernel moves = cuda::dense_kernels(place);
+  for (const auto& find : {cuda::few_columns_kernels, cuda::low_rank_kernels}) find(place);
   cuda::Workspace memory;
   const std::int64_t from = memory.add(bytes_of(v)), to = memory.add(bytes_of(v));
-  memory.take(blas.place());
+  memory.take(place);
   const Tensor packed = packed_like(v, memory.at(from)), found = packed_like(v, memory.at(to));
-  blas.move(v, packed);
+  cuda::move_dense(moves, place, v, packed);
   map.apply(packed, found, queue);
-  blas.move(found, out);
+  cuda::move_dense(moves, place, found, out);
 }
 
 const LowRankParts& need_parts(const Preconditioner& p) {
@@ -74,7 +78,7 @@ const LowRankParts& need_parts(const Preconditioner& p) {
 }
 
 /// out = map v for arrays of any strides.
-void apply(const Preconditioner& p, const LowRankWeights& weights, const Tensor& v, const Tensor& out,
+void apply(const Preconditioner& p, const LowRankParts::KeptMap& kept, const Tensor& v, const Tensor& out,
            const Queue& queue) {
   const Operator shape{p.order, p.dtype, {}, p.device};
   require(v.ndim() == 1 || v.ndim() == 2, "{}: v must have the shape [n, k] or [n]. Received {}.", kOp,
@@ -89,11 +93,11 @@ void apply(const Preconditioner& p, const LowRankWeights& weights, const Tensor&
   require(v.count() == 0 || (!ops::overlaps_itself(out) && (ops::same_view(v, out) || !ops::overlap(v, out))),
           "{}: out must not overlap v, unless it is the same view, or itself. Received {} and {}.", kOp, out, v);
   if (v.count() == 0) return;
-  const auto map = p.parts->columns->map(weights);
+  const LowRankMap& map = p.parts->map(kept, kOp, queue);
   if (p.device.kind == DeviceKind::cuda)
-    apply_on_cuda(*map, as_columns(v), as_columns(out), queue);
+    apply_on_cuda(map, as_columns(v), as_columns(out), queue);
   else
-    apply_on_cpu(*map, as_columns(v), as_columns(out));
+    apply_on_cpu(map, as_columns(v), as_columns(out));
 }
 
 /// Weights as functions of 1 - w.
@@ -109,17 +113,18 @@ LowRankWeights weights_of(const LowRankParts& parts, double (*weight)(double), d
   return made;
 }
 
-/// The target of Preconditioner::apply.
-struct Inverse {
-  std::shared_ptr<const LowRankMap> map;
-  std::int64_t columns = 0;
-
-  void check(const Tensor& r) const {
+/// The target of Preconditioner::apply, or of its apply_in.
+std::function<void(const Tensor&, const Tensor&, const Queue&)> inverse_of(
+    std::shared_ptr<const LowRankParts> parts, std::int64_t columns,
+    void (LowRankMap::*work)(const Tensor&, const Tensor&, const Queue&) const) {
+  if (parts->columns == nullptr) return [](const Tensor&, const Tensor&, const Queue&) {};
+  return [parts = std::move(parts), columns, work](const Tensor& r, const Tensor& out, const Queue& queue) {
     require(columns == 0 || r.shape[1] == columns,
             "{}: a preconditioner with a ridge for each column must get {} columns. Received {}.", kOp, columns,
             r.shape[1]);
-  }
-};
+    (parts->map(parts->inverse_map, kOp, queue).*work)(r, out, queue);
+  };
+}
 
 /// to = values of the host, columns one after another.
 void write(const std::vector<double>& values, const Tensor& to, Queue queue) {
@@ -135,7 +140,7 @@ void write(const std::vector<double>& values, const Tensor& to, Queue queue) {
     cuda::Workspace memory;
     const std::int64_t place = memory.add(bytes_of(to));
     memory.take(blas.place());
-    blas.copy(memory.at(place), narrow.data(), narrow.size() * sizeof(T));
+    blas.upload(memory.at(place), narrow.data(), narrow.size() * sizeof(T));
     blas.move(packed_like(to, memory.at(place)), to);
     blas.wait();
   });
@@ -183,34 +188,35 @@ LowRankWeights LowRankParts::root() const {
                     [](double outside) { return std::sqrt(outside); });
 }
 
+const LowRankMap& LowRankParts::map(const KeptMap& kept, const char* op, const Queue& queue) const {
+  return kept.made.get([&] {
+    const Device device = columns->columns().device;
+    const bool is_captured =
+        device.kind == DeviceKind::cuda && cuda_is_capturing(device.index, static_cast<CuStream>(queue.stream));
+    require(!is_captured,
+            "{}: a preconditioner puts numbers on its device when it first serves; call once before a CUDA graph is "
+            "captured. Received a capturing stream.",
+            op);
+    return columns->map((this->*kept.weights)(), queue);
+  });
+}
+
 Preconditioner preconditioner_of(LowRankParts parts, std::int64_t order, Dtype dtype, Device device) {
   Preconditioner made{order, static_cast<std::int64_t>(parts.values.size()), dtype, device};
   made.columns = parts.ridges.size() == 1 ? 0 : static_cast<std::int64_t>(parts.ridges.size());
-  if (parts.columns != nullptr) {
-    const Inverse inverse{parts.columns->map(parts.inverse()), made.columns};
-    made.apply = [inverse](const Tensor& r, const Tensor& out, const Queue& queue) {
-      inverse.check(r);
-      inverse.map->apply(r, out, queue);
-    };
-    made.apply_in = [inverse](const Tensor& r, const Tensor& out, const Queue& queue) {
-      inverse.check(r);
-      inverse.map->apply_in(r, out, queue);
-    };
-  } else {
-    made.apply = made.apply_in = [](const Tensor&, const Tensor&, const Queue&) {};
-  }
-  made.parts = std::make_shared<const LowRankParts>(std::move(parts));
+  const auto kept = std::make_shared<const LowRankParts>(std::move(parts));
+  made.apply = inverse_of(kept, made.columns, &LowRankMap::apply);
+  made.apply_in = inverse_of(kept, made.columns, &LowRankMap::apply_in);
+  made.parts = kept;
   return made;
 }
 
 void Preconditioner::solve(const Tensor& v, const Tensor& out, const Queue& queue) const {
-  const LowRankParts& own = need_parts(*this);
-  linalg::apply(*this, order > 0 ? own.inverse() : LowRankWeights(), v, out, queue);
+  linalg::apply(*this, need_parts(*this).inverse_map, v, out, queue);
 }
 
 void Preconditioner::multiply_root(const Tensor& v, const Tensor& out, const Queue& queue) const {
-  const LowRankParts& own = need_parts(*this);
-  linalg::apply(*this, order > 0 ? own.root() : LowRankWeights(), v, out, queue);
+  linalg::apply(*this, need_parts(*this).root_map, v, out, queue);
 }
 
 std::vector<double> Preconditioner::logdet() const {

@@ -10,6 +10,7 @@
 
 #include "device/lapack.h"
 #include "mercer/linalg.h"
+#include "ops/device_arrays.h"
 #include "ops/linalg_mirror.h"
 #include "ops/testing.h"
 
@@ -158,6 +159,69 @@ TEST_F(Preconditioners, OfFullRankAreTheMatrix) {
             for (std::int64_t j = 0; j < 3; ++j) EXPECT_NEAR(diagonals(i, j), k(i, i) + path[j], 8 * lost);
           }
         }
+    }
+  });
+}
+
+/// One call of `verb` before the capture, on another stream, then captured, and refused where there was none.
+using Verb = void (linalg::Preconditioner::*)(const Tensor&, const Tensor&, const Queue&) const;
+void expect_captured(const linalg::Preconditioner& p, Verb verb, std::int64_t columns, TestContext& context) {
+  const DeviceStream stream, before;
+  DeviceArrays arrays(stream, 1 << 17);
+  const Tensor v = arrays.take(p.dtype, {p.order, columns}), out = arrays.take(p.dtype, {p.order, columns});
+  const Queue queue{.stream = static_cast<CuStream>(stream)}, warm{.stream = static_cast<CuStream>(before)};
+  arrays.upload(v, normal(p.dtype, {p.order, columns}, 1));
+  arrays.poison(out);
+  stream.wait();
+  std::string refused;
+  Context& plain = context;
+  const Tensor info = arrays.take(Dtype::int64, {columns});
+  const Operator identity{p.order, p.dtype, [](const Tensor&, const Tensor&) {}, p.device, queue};
+  { const Recording recording(stream, [&] { refused = message_of([&] { (p.*verb)(v, out, queue); }); }); }
+  EXPECT_NE(refused.find("call once before a CUDA graph is captured"), std::string::npos) << refused;
+  if (verb == &linalg::Preconditioner::solve) {
+    const Recording recording(stream, [&] {
+      const linalg::CgOptions options{.most_products = 5, .preconditioner = &p, .info = &info};
+      refused = message_of([&] { linalg::cg(identity, v, out, options, plain); });
+    });
+    EXPECT_NE(refused.find("cg: a preconditioner puts numbers on its device"), std::string::npos) << refused;
+  }
+  (p.*verb)(v, out, warm);
+  before.wait();
+  const Recording recording(stream, [&] { (p.*verb)(v, out, queue); });
+  for (const unsigned seed : {2u, 3u}) {
+    const Array next = normal(p.dtype, {p.order, columns}, seed);
+    arrays.upload(v, next);
+    arrays.poison(out);
+    recording.play();
+    const Array played = arrays.download(out);
+    arrays.poison(out);
+    (p.*verb)(v, out, queue);
+    const Array called = arrays.download(out);
+    // Products of many columns are other kernels in a call; p is at most 6 k + 2, by ridges from 0.5 on.
+    const double lost = columns < 9 ? 0 : 1e3 * (p.dtype == Dtype::float64 ? 0x1p-53 : 0x1p-24);
+    each_index(played.shape(), [&](const Shape& at) {
+      EXPECT_NEAR(played(at[0], at[1]), called(at[0], at[1]), lost);
+    });
+  }
+}
+
+TEST_F(Preconditioners, AWarmCallIsCaptured) {
+  on_cuda([](TestContext& context) {
+    const DeviceStream stream;
+    DeviceArrays arrays(stream, 1 << 12);
+    Context& plain = context;
+    const Queue queue{.stream = static_cast<CuStream>(stream)};
+    for (const Dtype dtype : kWide) {
+      Array halves(dtype, {21});
+      for (std::int64_t i = 0; i < 21; ++i) halves.set({i}, 0.5);
+      const Tensor points = arrays.take(normal(dtype, {21, 2}, 5)), w = arrays.take(halves);
+      const linalg::Preconditioner p = by_rpcholesky(7, 0)(points, points, queue, plain);
+      for (const Verb verb : {&linalg::Preconditioner::solve, &linalg::Preconditioner::multiply_root}) {
+        expect_captured(p, verb, 70, context);
+        expect_captured(p.with_ridges({0.5, 1, 8}), verb, 3, context);
+        expect_captured(p.weighted(w, queue, plain), verb, 1, context);
+      }
     }
   });
 }
