@@ -910,7 +910,7 @@ class Preconditioner:
 
     def __reduce__(self) -> tuple: ...
 
-def restored_preconditioner(rows: Any, values: list[float], ridges: list[float], least: float, is_relative: bool, most_weight: float, like: Any) -> Preconditioner:
+def restored_preconditioner(rows: Any, values: list[float], ridges: list[float], least: float, is_relative: bool, most_weight: float, like: Any, device: int = -1) -> Preconditioner:
     """What pickle makes a preconditioner of."""
 
 def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, seed: int = 0) -> Preconditioner:

@@ -8,6 +8,7 @@
 #include <optional>
 #include <variant>
 
+#include "core/cuda_driver.h"
 #include "linalg_docs.h"
 #include "operators.h"
 #include "ops/context.h"
@@ -109,6 +110,24 @@ KeptPreconditioner weighted(const KeptPreconditioner& self, nb::handle w) {
   return {std::move(*made), self.like};
 }
 
+/// What `like` pickles as: itself, or the name of its library, since arrays of CuPy come back where CuPy happens to be.
+nb::object pickled(const nb::object& like, Device device) {
+  const auto module = nb::cast<std::string>(nb::object(like.type().attr("__module__")));
+  const std::string library = module.substr(0, module.find('.'));
+  return device.kind == DeviceKind::cuda && (library == "torch" || library == "cupy") ? nb::str(library.c_str()) : like;
+}
+
+/// An empty array of that library on that device, which must be there.
+nb::object unpickled(nb::object like, int device, Dtype dtype) {
+  if (device >= cuda_device_count())
+    throw Error(ErrorKind::unsupported,
+                fmt::format("{}: CUDA device {}, which it was made on, must be there where it is restored. Received {} "
+                            "CUDA devices{}{}.",
+                            kVerb, device, cuda_device_count(), cuda_why_not().empty() ? "" : ": ", cuda_why_not()));
+  if (!nb::isinstance<nb::str>(like)) return like;
+  return nb::module_::import_("mercer.linalg._foreign").attr("empty_on")(like, device, name_of(dtype));
+}
+
 /// The factor as an array of NumPy, a column a row, and the numbers beside it; and back.
 nb::tuple reduced(const KeptPreconditioner& self) {
   const linalg::LowRankParts& parts = *self.parts;
@@ -122,11 +141,12 @@ nb::tuple reduced(const KeptPreconditioner& self) {
   const nb::object restore = nb::module_::import_("mercer.linalg").attr("_restored_preconditioner");
   return nb::make_tuple(restore,
                         nb::make_tuple(rows, nb::cast(parts.values), nb::cast(parts.ridges), parts.least,
-                                       parts.is_relative, parts.most_weight, self.like));
+                                       parts.is_relative, parts.most_weight, pickled(self.like, self.device),
+                                       self.device.kind == DeviceKind::cuda ? self.device.index : -1));
 }
 
 KeptPreconditioner restored(nb::handle rows, std::vector<double> values, std::vector<double> ridges, double least,
-                            bool is_relative, double most_weight, nb::object like) {
+                            bool is_relative, double most_weight, nb::object like, int index) {
   const Array array(rows, {kVerb, "factor"});
   const Tensor& given = array.tensor();
   const bool fits = given.ndim() == 2 && (given.dtype == Dtype::float32 || given.dtype == Dtype::float64) &&
@@ -137,7 +157,9 @@ KeptPreconditioner restored(nb::handle rows, std::vector<double> values, std::ve
                 fmt::format("Preconditioner: its factor must be a matrix of floats on the CPU, a row after another. "
                             "Received {}.",
                             given.to_text()));
-  const Device device = Array(like, {kVerb, "like"}).tensor().device;
+  like = unpickled(std::move(like), index, given.dtype);
+  const Device device =
+      index >= 0 ? Device{DeviceKind::cuda, index} : Array(like, {kVerb, "like"}).tensor().device;
   const std::int64_t order = given.shape[1];
   linalg::LowRankParts parts{{}, std::move(values), least, is_relative, most_weight, std::move(ridges)};
   if (order > 0) {
@@ -195,9 +217,10 @@ void bind_preconditioners(nb::module_& module) {
       .def("weighted", weighted, "w"_a, nb::sig(kPreconditionerWeightedSignature), kPreconditionerWeightedDoc)
       .def("__reduce__", reduced, nb::sig("def __reduce__(self) -> tuple"));
   module.def("restored_preconditioner", restored, "rows"_a, "values"_a, "ridges"_a, "least"_a, "is_relative"_a,
-             "most_weight"_a, "like"_a,
+             "most_weight"_a, "like"_a, "device"_a = -1,
              nb::sig("def restored_preconditioner(rows: typing.Any, values: list[float], ridges: list[float], least: "
-                     "float, is_relative: bool, most_weight: float, like: typing.Any) -> Preconditioner"),
+                     "float, is_relative: bool, most_weight: float, like: typing.Any, device: int = -1) -> "
+                     "Preconditioner"),
              "What pickle makes a preconditioner of.");
   module.def("nystrom", py_nystrom, "a"_a, "rank"_a, nb::kw_only(), "ridge"_a = nb::none(), "seed"_a = 0,
              nb::sig(kNystromSignature), kNystromDoc);

@@ -311,6 +311,13 @@ def test_libraries_and_pickles():
     assert empty.weighted(np.empty(0)).with_ridge([1.0, 2.0]).shape == (0, 0)
 
 
+def test_a_pickle_of_a_device_that_is_not_there():
+    rows, values, ridges, *rest = P.__reduce__()[1]
+    for like in ("torch", "cupy"):
+        with pytest.raises(NotImplementedError, match=r"CUDA device 99, which it was made on, mu"):
+            linalg._restored_preconditioner(rows, values, ridges, *rest[:3], like, 99)
+
+
 class Products:
     shape, dtype, ridge = (9, 9), np.dtype("d"), 0.0
 

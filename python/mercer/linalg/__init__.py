@@ -170,8 +170,11 @@ def _restored_preconditioner(
     is_relative: bool,
     most_weight: float,
     like: Any,
+    device: int = -1,
 ) -> Preconditioner:
-    return restored_preconditioner(rows, values, ridges, least, is_relative, most_weight, like)
+    return restored_preconditioner(
+        rows, values, ridges, least, is_relative, most_weight, like, device
+    )
 
 
 def _restored_operator(

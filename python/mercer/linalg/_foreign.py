@@ -63,6 +63,18 @@ def _product(a: Any) -> Callable[[Any], Any]:
     return a.matmul if hasattr(a, "matmul") else lambda columns: a @ columns
 
 
+def empty_on(library: str, device: int, dtype: str) -> Any:
+    """An array [0] of "torch" or "cupy" on a CUDA device."""
+    if library == "torch":
+        import torch
+
+        return torch.empty(0, dtype=getattr(torch, dtype), device=f"cuda:{device}")
+    import cupy
+
+    with cupy.cuda.Device(device):
+        return cupy.empty(0, dtype)
+
+
 def add_ridges(rows: Any, indices: list[int], ridge: Any) -> None:
     """Adds the ridges of these points to their rows [rows, n], or to one row [n]."""
     if not indices:
