@@ -127,7 +127,8 @@ def env(_: argparse.Namespace) -> None:
 
 
 def explain(options: argparse.Namespace) -> None:
-    print(mc.explain(options.formula, options.shape, options.dtype, options.target).rstrip())
+    given = (options.formula, options.shape, options.dtype, options.target, options.backward)
+    print(mc.explain(*given).rstrip())
 
 
 def tune(options: argparse.Namespace) -> None:
@@ -286,6 +287,9 @@ def _add_texts(add: Callable[..., argparse.ArgumentParser]) -> None:
         "--target",
         default="auto",
         help="x86_avx512, x86_avx2, interpreter or auto; sm_80 to sm_120 or cuda:0 for a GPU",
+    )
+    command.add_argument(
+        "--backward", action="store_true", help="the passes of PyTorch's backwards as well"
     )
 
     command = add(zoo, "the named metrics and kernels", "mercer zoo matern52")

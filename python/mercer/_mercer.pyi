@@ -370,6 +370,32 @@ def steps(f: Expr, along: Sequence[str], wrt: str | None) -> list[tuple[str, tup
     whose terms are compared, as with their maximum: the steps round these as they do the terms.
     """
 
+def plan_backward(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, columns: int, doubles: bool, device: int, facts: str, along: str, arrays: str, points: int = 0, passes: int = 0) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]:
+    """
+    The passes that have the gradients of a weighted sum over pairs by the leaves that are wanted.
+
+    weights: "factors", "matrix" or "other", of `columns` columns. wanted: words among x, z, w, row, col, v, p:NAME and d:0,
+    a direction. device: the index of a CUDA device, -1 for CPUs. facts: words among same_points, same_sides, tiny_items,
+    recorded, and w, row and col where they are given. along: targets of the directions. arrays: names of the parameters
+    that have axes or lie on a device. points, passes: 1 never, 2 always makes a choice in place of the plan, for tests.
+
+    A pass: its verb, its rows (x, z or both), what it is by, the leaves that its results are added to, whether the product
+    with v is among them, and whether the field lacks its factor of w.
+    """
+
+def plan_field(f: Expr, target: str, weights: str, k: int, columns: int, on_cuda: bool) -> str:
+    """
+    How the field by one target is computed, with those of amplitude, u and v as weights that are given.
+    """
+
+def summed_leaves(f: Expr, arrays: str) -> tuple[str, ...]:
+    """
+    By which parameters, and row and w, a pass adds up derivatives beside its field; those named in `arrays` have
+    axes or lie on a device.
+    """
+
+MOST_SUMS: int = 8
+
 def zoo_rows() -> list[dict[str, Any]]:
     """The table of named metrics and kernels, one dict a row."""
 
@@ -461,7 +487,7 @@ def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     The other arguments, dtypes and errors: those of pairwise.
     """
 
-def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, by: Sequence[str], product: bool, without_weight: bool, by_weights: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
+def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, by: Sequence[str], product: bool, without_weight: bool, by_weights: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | None]:
     """
     One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
 
@@ -470,14 +496,13 @@ def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
         by_weights  [..., K, M]  the same sums of d f(x_m, z_n) / d w_k, where those are asked for
 
     without_weight: the gradient lacks its factor of w, which weight_form has.
-    None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
-    not read, or more than eight; by the weights of a formula that reads none; of no features; and on CUDA from 17 to 160
-    features, where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of
-    more features, with that of more columns than pay there.
+    What the pass does not have is None, and takes calls of its own: the product on CUDA where more columns than pay are
+    asked for; sums by an exponent that is a number, by a name that the formula does not read, or by more than eight, and
+    with them the product; sums by the weights of a formula that reads none; all of no features.
     The other arguments, dtypes and errors: those of product_gradient.
     """
 
-def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, by: Sequence[str], without_weight: bool, by_weights: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None:
+def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, by: Sequence[str], without_weight: bool, by_weights: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None]:
     """
     One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
     [..., M, K], and beside it
@@ -486,8 +511,7 @@ def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: 
         by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
 
     weights: [..., M, N], read where they lie, of any strides. without_weight: that of product_backward.
-    None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
-    not read, or more than eight; by the weights of a formula that reads none; of no features.
+    What the pass does not have is None, as of product_backward.
     The other arguments, dtypes and errors: those of pairwise.
     """
 
@@ -533,13 +557,14 @@ def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | 
     there on CPUs; on CUDA those for p other than 2 need powers that are normal numbers of the points' type.
     """
 
-def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), dtype: str = "float32", target: str = "auto") -> str:
+def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), dtype: str = "float32", target: str = "auto", backward: bool = False) -> str:
     """
     Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
     shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
-    architecture, "cuda:0" for one of this machine. dtype: of the points. Raises ValueError for an unknown target or dtype
-    and for negative sizes, NotImplementedError for what the target cannot run.
+    architecture, "cuda:0" for one of this machine. dtype: of the points. backward: the passes of the backwards of pairwise
+    and of kernel_product with one column follow, by all that the formula reads. Raises ValueError for an unknown target or
+    dtype and for negative sizes, NotImplementedError for what the target cannot run.
     """
 
 def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, combine: str | None = None, **params: float) -> None:

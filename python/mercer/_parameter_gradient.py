@@ -24,7 +24,6 @@ from mercer.errors import DtypeError
 
 _VERB = "parameter_gradient"
 _ENGINE = ("pairwise_backward", "product_backward", "kernel_product", "pairwise")
-_MOST_SUMS = 8  # that a pass takes beside its field
 _FEW_NAMES, _FEW_FEATURES = 2, 16
 _BLOCK = 1 << 22  # values of a derivative that are stored at a time
 
@@ -274,16 +273,20 @@ def _by_rows(
     alone = (
         names if empty or (not (by_x or by_w) and _are_sooner_alone(pairs, weights, names)) else []
     )
-    chunks = [] if alone else [names[i : i + _MOST_SUMS] for i in range(0, len(names), _MOST_SUMS)]
+    most = _mercer.MOST_SUMS
+    chunks = [] if alone else [names[i : i + most] for i in range(0, len(names), most)]
     if (by_x or by_w) and not chunks:
         chunks = [[]]
+    summed = () if empty else _summed_leaves(pairs)
     for chunk in chunks:
-        wanted_w = by_w and "w" not in found and not empty
-        passed = None if empty else _pass(pairs, weights, chunk, wanted_w)
-        if passed is None:
+        by_w_too = by_w and "w" not in found
+        is_summed = set(chunk) <= set(summed) and (not by_w_too or "w" in summed)
+        if not is_summed:
             alone = [*alone, *chunk]
-            passed = _pass(pairs, weights, [], wanted_w) if (by_x or wanted_w) and not empty else {}
-        found = {**(passed or {}), **found}
+        by_w_too = by_w_too and "w" in summed
+        if not empty and (is_summed or by_x or by_w_too):
+            passed = _pass(pairs, weights, chunk if is_summed else [], by_w_too)
+            found = {**passed, **found}
     for name in alone:
         found[name] = _sums(pairs, weights, name)
     if by_x and "x" not in found:
@@ -301,7 +304,17 @@ def _are_sooner_alone(pairs: _Pairs, weights: _Weights, names: list[str]) -> boo
     return len(names) == 1 and pairs.x.shape[-1] > _FEW_FEATURES
 
 
-def _pass(pairs: _Pairs, weights: _Weights, names: list[str], by_w: bool) -> dict | None:
+def _summed_leaves(pairs: _Pairs) -> tuple[str, ...]:
+    """Those by which a pass adds up derivatives. Exponents that are numbers are part of it."""
+    arrays = [name for name, value in pairs.params.items() if _is_array(value)]
+    return _mercer.summed_leaves(parsed(pairs.f), " ".join(arrays))
+
+
+def _is_array(value: Any) -> bool:
+    return bool(getattr(value, "shape", ())) or hasattr(value, "__cuda_array_interface__")
+
+
+def _pass(pairs: _Pairs, weights: _Weights, names: list[str], by_w: bool) -> dict:
     points = (pairs.f, pairs.x, pairs.z)
     if weights.matrix is not None:
         verb = _mercer.pairwise_backward
@@ -309,8 +322,6 @@ def _pass(pairs: _Pairs, weights: _Weights, names: list[str], by_w: bool) -> dic
     else:
         verb = _mercer.product_backward
         passed = verb(*points, weights.u, weights.v, names, False, False, by_w, **pairs.options())
-    if passed is None:
-        return None
     found = {"x": passed[0]}
     for place, name in enumerate(names):
         found[name] = passed[1][..., place, :]

@@ -127,6 +127,11 @@ class Call {
   /// Runs `work` without the GIL; turns a cancelled call into the Python error that cancelled it.
   template <class Work>
   void run(Work&& work);
+  /// The same for what goes before the call's own work, and puts nothing into a stream.
+  template <class Work>
+  void prepare(const Work& work) {
+    watch_.run(work);
+  }
   /// After work that ran without it: what the arrays' own streams do next waits for that.
   void finish() { queue_.release_streams(); }
 

@@ -104,7 +104,7 @@ inline constexpr char kProductBackwardSignature[] =
     ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT, by: typing.Sequence[str], product: bool, "
     "without_weight: bool, by_weights: bool, /, *, " MERCER_SHARED_OPTIONS
     ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | "
-    "None] | None";
+    "None]";
 inline constexpr char kProductBackwardDoc[] =
     R"doc(One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
 
@@ -113,17 +113,16 @@ inline constexpr char kProductBackwardDoc[] =
     by_weights  [..., K, M]  the same sums of d f(x_m, z_n) / d w_k, where those are asked for
 
 without_weight: the gradient lacks its factor of w, which weight_form has.
-None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
-not read, or more than eight; by the weights of a formula that reads none; of no features; and on CUDA from 17 to 160
-features, where product_gradient stores no pairs, with the product of more than 16 columns; where it stores them, as of
-more features, with that of more columns than pay there.
+What the pass does not have is None, and takes calls of its own: the product on CUDA where more columns than pay are
+asked for; sums by an exponent that is a number, by a name that the formula does not read, or by more than eight, and
+with them the product; sums by the weights of a formula that reads none; all of no features.
 The other arguments, dtypes and errors: those of product_gradient.)doc";
 
 inline constexpr char kPairwiseBackwardSignature[] =
     "def pairwise_backward(" MERCER_POINTS
     ", weights: mercer._types.ArrayT, by: typing.Sequence[str], without_weight: bool, by_weights: bool, /, *, "
     MERCER_SHARED_OPTIONS
-    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None] | None";
+    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None]";
 inline constexpr char kPairwiseBackwardDoc[] =
     R"doc(One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
 [..., M, K], and beside it
@@ -132,8 +131,7 @@ inline constexpr char kPairwiseBackwardDoc[] =
     by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
 
 weights: [..., M, N], read where they lie, of any strides. without_weight: that of product_backward.
-None where that would take several passes, or is nothing: by an exponent that is a number, a name that the formula does
-not read, or more than eight; by the weights of a formula that reads none; of no features.
+What the pass does not have is None, as of product_backward.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelAgopSignature[] =
@@ -189,13 +187,14 @@ there on CPUs; on CUDA those for p other than 2 need powers that are normal numb
 
 inline constexpr char kExplainSignature[] =
     "def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), "
-    "dtype: str = \"float32\", target: str = \"auto\") -> str";
+    "dtype: str = \"float32\", target: str = \"auto\", backward: bool = False) -> str";
 inline constexpr char kExplainDoc[] =
     R"doc(Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
 shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
-architecture, "cuda:0" for one of this machine. dtype: of the points. Raises ValueError for an unknown target or dtype
-and for negative sizes, NotImplementedError for what the target cannot run.)doc";
+architecture, "cuda:0" for one of this machine. dtype: of the points. backward: the passes of the backwards of pairwise
+and of kernel_product with one column follow, by all that the formula reads. Raises ValueError for an unknown target or
+dtype and for negative sizes, NotImplementedError for what the target cannot run.)doc";
 
 inline constexpr char kCompileSignature[] =
     "def compile(f: mercer._types.FormulaLike, *, shapes: collections.abc.Sequence[tuple[int, ...]], dtypes: "

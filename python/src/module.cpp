@@ -208,6 +208,7 @@ NB_MODULE(_mercer, module) {
   nb::register_exception_translator(translate);
   bind_expressions(module);
   bind_derivatives(module);
+  bind_backward_plan(module);
   bind_zoo(module);
   bind_verbs(module);
   bind_compile(module);

@@ -108,6 +108,7 @@ nb::tuple fields_of_tuned(const TuneReport& report);
 
 void bind_expressions(nb::module_& module);
 void bind_derivatives(nb::module_& module);
+void bind_backward_plan(nb::module_& module);
 void bind_zoo(nb::module_& module);
 void bind_verbs(nb::module_& module);
 void bind_jax(nb::module_& module);

@@ -13,6 +13,8 @@
 #include "mercer/error.h"
 #include "mercer/explain.h"
 #include "mercer/zoo.h"
+#include "ops/backward_call.h"
+#include "ops/backward_plan.h"
 #include "ops/call.h"
 #include "ops/streamed.h"
 #include "symbols.h"
@@ -264,34 +266,58 @@ nb::object py_product_gradient(nb::handle f, nb::handle x, nb::handle z, nb::han
   return result;
 }
 
-/// Results of one pass of a backward: the gradient, and where they are asked for sums by leaves and by the weights of
-/// the features, and the product.
-struct Backward {
-  nb::object gradient, sums = nb::none(), product = nb::none(), by_weights = nb::none();
-  BesideGradient beside;
-  const Tensor* view = nullptr;
+/// One pass of a backward: what the pass has is decided first, then its results are made, those that it has not None.
+class Backward {
+ public:
+  using Wanted = ops::BackwardCall::Wanted;
 
-  Backward(Call& call, const nb::sequence& by, bool without_weight, bool has_weights, const Shape& further_batch,
-           std::int64_t columns) {
-    beside.without_weight = without_weight;
-    const auto output = [&](const char* name, Shape shape, const Tensor*& to) {
-      return call.output(
-          nb::none(), name, call.compute_dtype(),
-          [&] {
-            Shape all = call.batch(further_batch);
-            all.insert(all.end(), shape.begin(), shape.end());
-            return all;
-          },
-          to);
+  Backward(Call& call, const Tensor& weights, const Tensor* v, const Wanted& wanted) : call_(call) {
+    std::optional<ops::BackwardCall> pass;
+    const auto plan = [&] {
+      pass.emplace(call.verb(), call.formula(), call.x(), call.z(), weights, v, wanted, call.arguments(),
+                   Context::shared());
     };
-    for (nb::handle name : by) beside.by.push_back(nb::cast<std::string>(name));
+    if (call.x().device.kind == DeviceKind::cpu) plan();
+    else call.prepare(plan);  // may compile kernels
+    const ops::PassParts parts = pass->parts();
+    batch_ = v == nullptr ? leading(weights, 2) : ops::broadcast(call.verb(), leading(weights, 2), leading(*v, 2));
+    const std::int64_t count = static_cast<std::int64_t>(wanted.by.size());
+    BesideGradient beside;
+    const Tensor* view = nullptr;
     gradient = output("out", {call.rows(), call.x().shape.back()}, view);
-    const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
-    if (count > 0) sums = output("sums", {count, call.rows()}, beside.sums);
-    if (columns > 0) product = output("product", {call.rows(), columns}, beside.product);
-    if (has_weights) by_weights = output("by_weights", {call.x().shape.back(), call.rows()}, beside.by_weights);
+    if (count > 0 && parts.sums) {
+      beside.by = wanted.by;
+      sums = output("sums", {count, call.rows()}, beside.sums);
+    }
+    if (wanted.product && parts.product) product = output("product", {call.rows(), v->shape.back()}, beside.product);
+    if (wanted.weights && parts.weights)
+      by_weights = output("by_weights", {call.x().shape.back(), call.rows()}, beside.by_weights);
+    call.run([&] { pass->run(*view, beside); });
   }
+
+  nb::object gradient, sums = nb::none(), product = nb::none(), by_weights = nb::none();
+
+ private:
+  nb::object output(const char* name, Shape shape, const Tensor*& to) {
+    return call_.output(
+        nb::none(), name, call_.compute_dtype(),
+        [&] {
+          Shape all = call_.batch(batch_);
+          all.insert(all.end(), shape.begin(), shape.end());
+          return all;
+        },
+        to);
+  }
+
+  Call& call_;
+  Shape batch_;
 };
+
+Backward::Wanted wanted_of(const nb::sequence& by, bool product, bool without_weight, bool by_weights) {
+  Backward::Wanted wanted{{}, product, by_weights, without_weight};
+  for (nb::handle name : by) wanted.by.push_back(nb::cast<std::string>(name));
+  return wanted;
+}
 
 nb::object py_product_backward(nb::handle f, nb::handle x, nb::handle z, nb::handle weights, nb::handle v,
                                const nb::sequence& by, bool product, bool without_weight, bool by_weights,
@@ -301,16 +327,8 @@ nb::object py_product_backward(nb::handle f, nb::handle x, nb::handle z, nb::han
   const Formula formula = find_formula(f, "product_backward", !w.is_none(), &options.params);
   Call call("product_backward", formula, x, z, options);
   const Tensor &rows = call.input(weights, "weights"), &columns = call.input(v, "v");
-  const Backward results(call, by, without_weight, by_weights,
-                         ops::broadcast(call.verb(), leading(rows, 2), leading(columns, 2)),
-                         product ? columns.shape.back() : 0);
-  bool is_one_pass = false;
-  call.run([&] {
-    is_one_pass = product_backward(call.formula(), call.x(), call.z(), rows, columns, *results.view, results.beside,
-                                   call.arguments());
-  });
-  if (!is_one_pass) return nb::none();
-  return nb::make_tuple(results.gradient, results.sums, results.product, results.by_weights);
+  const Backward pass(call, rows, &columns, wanted_of(by, product, without_weight, by_weights));
+  return nb::make_tuple(pass.gradient, pass.sums, pass.product, pass.by_weights);
 }
 
 nb::object py_pairwise_backward(nb::handle f, nb::handle x, nb::handle z, nb::handle weights, const nb::sequence& by,
@@ -320,15 +338,8 @@ nb::object py_pairwise_backward(nb::handle f, nb::handle x, nb::handle z, nb::ha
   Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
   const Formula formula = find_formula(f, "pairwise_backward", !w.is_none(), &options.params);
   Call call("pairwise_backward", formula, x, z, options);
-  const Tensor& of_pairs = call.input(weights, "weights");
-  const Backward results(call, by, without_weight, by_weights, leading(of_pairs, 2), 0);
-  bool is_one_pass = false;
-  call.run([&] {
-    is_one_pass = pairwise_backward(call.formula(), call.x(), call.z(), of_pairs, *results.view, results.beside,
-                                    call.arguments());
-  });
-  if (!is_one_pass) return nb::none();
-  return nb::make_tuple(results.gradient, results.sums, results.by_weights);
+  const Backward pass(call, call.input(weights, "weights"), nullptr, wanted_of(by, false, without_weight, by_weights));
+  return nb::make_tuple(pass.gradient, pass.sums, pass.by_weights);
 }
 
 nb::object py_kernel_agop(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
@@ -436,9 +447,14 @@ nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metri
                   [&](Call& call) { return pairwise_into(call, out); });
 }
 
-std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype, const std::string& target) {
+std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype, const std::string& target,
+                       bool backward) {
   const CallSettings settings;
-  return explain(find_formula(f, "explain"), to_shape(shape, "explain"), to_dtype(dtype, "explain"), target);
+  const Formula formula = find_formula(f, "explain");
+  const ExplainShape sizes = to_shape(shape, "explain");
+  const Dtype type = to_dtype(dtype, "explain");
+  std::string text = explain(formula, sizes, type, target);
+  return backward ? text + ops::explain_backward(formula, sizes, type, target) : text;
 }
 
 }  // namespace
@@ -482,7 +498,7 @@ void bind_verbs(nb::module_& module) {
              "w"_a = nb::none(), "out"_a = nb::none(), "workspace"_a = nb::none(), "progress"_a = false,
              "device"_a = nb::none(), "params"_a, nb::sig(kCdistSignature), kCdistDoc);
   module.def("explain", py_explain, "f"_a, "shape"_a.none() = nb::make_tuple(4096, 4096, 256), "dtype"_a = "float32",
-             "target"_a = "auto", nb::sig(kExplainSignature), kExplainDoc);
+             "target"_a = "auto", "backward"_a = false, nb::sig(kExplainSignature), kExplainDoc);
 }
 
 }  // namespace mercer::python

@@ -181,19 +181,19 @@ def test_memory():
 @pytest.mark.parametrize(("m", "n"), [(90, 20), (20, 90), (90, 0)])
 def test_nothing_is_made_for_all_rows_and_outputs(m, n, monkeypatch):
     mc.pairwise("sum(x*z)", normal(2, 2))  # registers the operators
-    from mercer._torch import agop, operators
+    from mercer._torch import agop, table
 
     most = 30 * K
     monkeypatch.setattr(agop, "_BYTES", 8 * most)
     sizes = []
     for name in ("field", "matmul"):
 
-        def watched(*inputs, function=operators.FUNCTIONS[name]):
+        def watched(*inputs, function=table.FUNCTIONS[name]):
             result = function(*inputs)
             sizes.append(result.numel())
             return result
 
-        monkeypatch.setitem(operators.FUNCTIONS, name, watched)
+        monkeypatch.setitem(table.FUNCTIONS, name, watched)
     x, z, coef = normal(m, K), normal(n, K) if n else None, normal(6, n or m)
     given = [t for t in (x, z, coef) if t is not None]
     torch.autograd.grad(mc.kernel_agop(GAUSS, x, z, coef, h=2.0).sum(), given)

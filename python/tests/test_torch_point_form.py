@@ -34,10 +34,10 @@ FORMULAS = {
 @pytest.fixture
 def modules(monkeypatch):
     mc.pairwise("sum(x*z)", normal(2, 2))  # registers the operators
-    from mercer._torch import point_form, rules
+    from mercer._torch import passes, point_form
 
-    monkeypatch.setattr(point_form, "_LEAST_WORK", {"cpu": 0, "cuda": 0})
-    return point_form, rules
+    monkeypatch.setattr(passes, "POINTS", 2)
+    return point_form, passes
 
 
 def _gradients(call, inputs, cotangent, is_recorded):
@@ -50,11 +50,11 @@ def _gradients(call, inputs, cotangent, is_recorded):
 @pytest.mark.parametrize("name", FORMULAS)
 def test_gradients(name, sides, passes, device, modules, monkeypatch):
     """Those by the other points are those of the formula, which a recorded backward takes."""
-    point_form, rules = modules
+    point_form, planned = modules
     f, is_symmetric = FORMULAS[name]
     assert point_form._form(f) is not None
     assert mc.parse(f).symmetric == is_symmetric
-    monkeypatch.setattr(rules, "has_passes", lambda *_: passes)
+    monkeypatch.setattr(planned, "PASSES", 2 if passes else 1)
     lead = (2,) if sides == "batched" else ()
     x = normal(*lead, 13, 5, device=device)
     z = None if sides == "one" else normal(9, 5, device=device)
@@ -157,8 +157,8 @@ def test_types_of_points(dtype, device, modules):
 
 
 def test_small_calls_go_as_they_are(modules, monkeypatch):
-    point_form, _ = modules
-    monkeypatch.setattr(point_form, "_LEAST_WORK", {"cpu": 1 << 22})
+    point_form, passes = modules
+    monkeypatch.setattr(passes, "POINTS", 0)
     monkeypatch.setattr(point_form.PointForm, "back", None)
     x = normal(7, 3)
     mc.pairwise(FORMULAS["cosine"][0], x).sum().backward()

@@ -209,7 +209,7 @@ PASSES = {
 def test_backward_in_passes(name, columns, features, device, products, monkeypatch):
     """Two passes, one of points that are the same on both sides; what they give is what the rules
     give that are recorded."""
-    from mercer._torch import operators, rules
+    from mercer._torch import passes, table
 
     f, has_z, count = PASSES[name]
     x = normal(31, features, device=device)
@@ -222,11 +222,11 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
     inputs = [t for t in (x, z, v, *given.values()) if t is not None]
     cotangent = torch.randn(31, columns, device=device, dtype=torch.float64)
     calls = []
-    whole = operators.FUNCTIONS["product_backward"]
+    whole = table.FUNCTIONS["product_backward"]
     monkeypatch.setitem(
-        operators.FUNCTIONS, "product_backward", lambda *a: calls.append(a) or whole(*a)
+        table.FUNCTIONS, "product_backward", lambda *a: calls.append(a) or whole(*a)
     )
-    monkeypatch.setattr(rules, "has_passes", lambda *_: True)
+    monkeypatch.setattr(passes, "PASSES", 2)
     out = mc.kernel_product(f, x, z, v, **given)
     found = torch.autograd.grad(out, inputs, cotangent, retain_graph=True)
     assert len(calls) == count
@@ -235,7 +235,7 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
     # Some of them.
-    monkeypatch.setattr(rules, "has_passes", lambda *_: True)
+    monkeypatch.setattr(passes, "PASSES", 2)
     for some in ([x], inputs[1:], [x, h], [inputs[1], b]):
         out = mc.kernel_product(f, x, z, v, **given)
         found = torch.autograd.grad(out, some, cotangent)
@@ -250,7 +250,7 @@ def test_backward_in_passes(name, columns, features, device, products, monkeypat
 @pytest.mark.parametrize("name", PASSES)
 def test_backward_of_pairwise_in_passes(name, layout, features, device, products, monkeypatch):
     """A pass for each side."""
-    from mercer._torch import operators, rules
+    from mercer._torch import passes, table
 
     f, has_z, _ = PASSES[name]
     x, z = normal(31, features, device=device), normal(17, features, device=device)
@@ -260,11 +260,11 @@ def test_backward_of_pairwise_in_passes(name, layout, features, device, products
         given |= {"row": normal(31, device=device), "col": normal(17, device=device)}
     inputs = [x, *([z] if has_z else []), *given.values()]
     calls = []
-    whole = operators.FUNCTIONS["pairwise_backward"]
+    whole = table.FUNCTIONS["pairwise_backward"]
     monkeypatch.setitem(
-        operators.FUNCTIONS, "pairwise_backward", lambda *a: calls.append(a) or whole(*a)
+        table.FUNCTIONS, "pairwise_backward", lambda *a: calls.append(a) or whole(*a)
     )
-    monkeypatch.setattr(rules, "has_passes", lambda *_: True)
+    monkeypatch.setattr(passes, "PASSES", 2)
     out = mc.pairwise(f, x, z if has_z else None, **given)
     cotangent = {
         "rows": torch.randn_like(out),

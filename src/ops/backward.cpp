@@ -1,4 +1,6 @@
 // Backwards: gradients whose pairs weigh the product of two factors, or a matrix, and what the same pass has beside.
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -7,6 +9,7 @@
 #include "ir/safe_field.h"
 #include "ir/split.h"
 #include "mercer/pairwise.h"
+#include "ops/backward_call.h"
 #include "ops/cpu_field.h"
 #include "ops/cuda_call.h"
 #include "ops/dump.h"
@@ -36,7 +39,9 @@ void check_beside(const PairCall& call, const BesideGradient& beside, const std:
           "{}: sums must be given where there are leaves that they are by. Received {} leaves.", call.op(), count);
   if (beside.sums != nullptr) check_result(call, *beside.sums, {count, call.m()}, inputs);
   if (beside.by_weights != nullptr) check_result(call, *beside.by_weights, {call.features(), call.m()}, inputs);
-  if (!beside.without_weight) return;
+}
+
+void check_weight_form(const PairCall& call) {
   const Expr& field = call.formula().field();
   const bool is_zero = field->op == ir::Op::constant && field->value == 0;  // as of an exponent that is 0
   require(is_zero || call.formula().has_weight_form(),
@@ -60,48 +65,39 @@ cuda::FieldJob::Further further_output(const PairCall& call, const Tensor* to) {
   return {to->data, to->strides[to->ndim() - 2], to->strides.back(), ops::batch_strides(*to, 2, call.batch())};
 }
 
-/// A parameter of the formula, or "row"; empty where it reads none of that name.
+/// A parameter of the formula, or "row".
 Expr leaf_named(const Formula::Prepared& formula, const std::string& name) {
-  if (name == "row") return formula.uses.row ? row_value() : Expr();
-  for (const Expr& leaf : formula.params)
-    if (leaf->name == name) return leaf;
-  return {};
+  if (name == "row") return row_value();
+  return *std::find_if(formula.params.begin(), formula.params.end(),
+                       [&](const Expr& leaf) { return leaf->name == name; });
 }
 
-/// Nothing where no pass has them.
-std::optional<ops::FurtherSums> further_sums(const PairCall& call, const BesideGradient& beside) {
-  constexpr std::size_t kMostSums = 8;  // beside a pass, for registers
-  if (beside.by.size() > kMostSums || call.features() == 0) return {};
-  if (beside.by_weights != nullptr && !call.formula().uses.w) return {};
-  ops::FurtherSums further{{}, beside.product != nullptr, beside.by_weights != nullptr, beside.without_weight};
-  for (const std::string& name : beside.by) {
-    // An exponent that is a number is none of the running formula's parameters.
-    const Expr leaf = leaf_named(call.formula(), name);
-    if (leaf.empty()) return {};
-    further.by.push_back(leaf);
-  }
-  return further;
+ops::PassParts parts_of(const Formula::Prepared& formula, const ops::BackwardCall::Wanted& wanted) {
+  ops::SummedLeaves leaves{{}, formula.uses.row, formula.uses.w};
+  for (const Expr& leaf : formula.params) leaves.params.push_back(leaf->name);
+  return ops::parts_of(leaves, wanted.by, wanted.weights);
 }
 
-/// One pass over the pairs; nothing where it cannot have all of that. Kernels that have no planes read a matrix of
-/// weights in the computing type; `converts`: it is of another type, and becomes a plane.
-std::optional<ops::CudaGradient> weighed_gradient(const PairCall& call, const cuda::PairJob& job,
-                                                  const plan::FieldWeights& weights, const ops::FurtherSums& further,
-                                                  Context& context, bool converts = false) {
+/// The kernels of one pass over the pairs; `further` loses the product with v where that is sooner by itself. Kernels
+/// that have no planes read a matrix of weights in the computing type; `converts`: it is of another type, and becomes a
+/// plane.
+ops::CudaGradient weighed_gradient(const PairCall& call, const cuda::PairJob& job, const plan::FieldWeights& weights,
+                                   ops::FurtherSums& further, Context& context, bool converts = false) {
   ops::CudaGradient kernels;
   if (!converts) kernels.pairs = ops::few_features_kernels(call, job, weights, context, further);
   // Only values that are stored may be read once more, for the sums by w.
   const bool is_read_once = !further.weights && !converts;
   if (!kernels.pairs && is_read_once) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
   if (kernels.pairs) return kernels;
-  // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
   ops::FurtherSums without_product = further;
   without_product.product = false;
-  const bool pays = further.product && !further.weights;
-  if (pays && ops::rank_field_kernels(call, job, weights, context, without_product)) return {};
-  kernels = ops::stored_gradient(call, job, weights, context, further);
-  if (!kernels.field) return {};
-  return kernels;
+  // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
+  const bool pays = further.product && is_read_once;
+  if (!pays || !ops::rank_field_kernels(call, job, weights, context, without_product))
+    kernels = ops::stored_gradient(call, job, weights, context, further);
+  if (kernels.field || !further.product) return kernels;
+  further = without_product;
+  return weighed_gradient(call, job, weights, further, context, converts);
 }
 
 /// The gradient of a product: weights of the rows [..., M, E] and v [..., N, E], after their checks.
@@ -305,86 +301,124 @@ void run_on_cpu(const PairCall& call, const plan::FieldWeights& kind, const ops:
 
 }  // namespace
 
+namespace ops {
+
+struct BackwardCall::State {
+  State(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights_in,
+        const Tensor* v_in, const Arguments& arguments_in, const std::vector<Shape>& leading)
+      : call(op, f, x, z, arguments_in, false, leading), weights(weights_in), v(v_in), arguments(arguments_in) {}
+
+  PairCall call;
+  const Tensor& weights;
+  const Tensor* v;
+  const Arguments& arguments;
+  std::optional<ProductFactors> factors;
+  FurtherSums further;
+  std::optional<cuda::PairJob> job;
+  CudaGradient kernels;
+  bool by_points = false;  // of a matrix that multiplies the points z
+
+  plan::FieldWeights kind() const {
+    return factors ? factors->weights() : plan::FieldWeights{plan::FieldWeights::Kind::matrix};
+  }
+  bool has_results() const { return call.items() > 0 && call.m() > 0 && call.features() > 0; }
+
+  void choose_kernels(Context& context) {
+    job = call.job(context);
+    if (!factors && !further.any()) kernels = matrix_gradient(call, *job, matrix_operand(call, weights), context);
+    by_points = static_cast<bool>(kernels.field);
+    const bool converts = !factors && weights.dtype != call.type();
+    if (!by_points) kernels = weighed_gradient(call, *job, kind(), further, context, converts);
+  }
+
+  void run_on_cuda(const Tensor& out, const BesideGradient& beside) const {
+    cuda::FieldJob operands = factors ? factors->job(call, out) : result_job(call, out);
+    if (!factors) operands.amplitude = matrix_operand(call, weights);
+    if (by_points) {
+      operands.v = {job->z.points, job->z.point_stride, job->z.feature_stride};
+      operands.columns = job->features;
+      return kernels.run(*job, operands);
+    }
+    operands.by_matrix = !factors;
+    operands.sums = further_output(call, beside.sums);
+    operands.product = further_output(call, beside.product);
+    operands.beside = further_output(call, beside.by_weights);
+    kernels.run(*job, operands);
+  }
+};
+
+BackwardCall::BackwardCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights,
+                           const Tensor* v, const Wanted& wanted, const Arguments& arguments, Context& context)
+    : context_(context) {
+  if (v == nullptr) check_input(op, "weights", weights, 2);
+  const std::vector<Shape> batches =
+      v != nullptr ? ProductFactors::leading(op, weights, *v) : std::vector<Shape>{leading(weights, 2)};
+  state_ = std::make_unique<State>(op, f, x, z, weights, v, arguments, batches);
+  const PairCall& call = state_->call;
+  if (v != nullptr) state_->factors.emplace(call, weights, *v);
+  else check_matrix(call, "weights", weights);
+  if (wanted.without_weight) check_weight_form(call);
+  parts_ = call.features() > 0 ? mercer::parts_of(call.formula(), wanted) : PassParts{false, false, false};
+  FurtherSums& further = state_->further;
+  if (parts_.sums)
+    for (const std::string& name : wanted.by) further.by.push_back(leaf_named(call.formula(), name));
+  further.product = wanted.product && parts_.product;
+  further.weights = wanted.weights && parts_.weights;
+  further.without_weight = wanted.without_weight;
+  if (call.on_cuda() && state_->has_results()) state_->choose_kernels(context);
+  parts_.product = parts_.product && (!wanted.product || further.product);
+}
+
+BackwardCall::~BackwardCall() = default;
+
+void BackwardCall::run(const Tensor& out, const BesideGradient& results) const {
+  const PairCall& call = state_->call;
+  std::vector<const Tensor*> inputs{&state_->weights};
+  if (state_->v != nullptr) inputs.push_back(state_->v);
+  check_result(call, out, {call.m(), call.features()}, inputs);
+  check_beside(call, results, inputs);
+  if (results.product != nullptr)
+    check_result(call, *results.product, {call.m(), state_->factors->columns()}, inputs);
+  if (call.ends_checked(out)) return;
+  if (call.on_cuda()) return state_->run_on_cuda(out, results);
+  mercer::run_on_cpu(call, state_->kind(), state_->further, state_->weights, state_->v, {&out, results},
+                     state_->arguments, context_);
+}
+
+}  // namespace ops
+
+namespace {
+
+ops::BackwardCall::Wanted wanted_of(const BesideGradient& beside) {
+  return {beside.by, beside.product != nullptr, beside.by_weights != nullptr, beside.without_weight};
+}
+
+bool run_whole(const ops::BackwardCall& call, const Tensor& out, const BesideGradient& beside) {
+  const ops::PassParts parts = call.parts();
+  const bool has_any = parts.sums || parts.weights || parts.product;  // none: of no features
+  const bool has_sums = (parts.sums || beside.by.empty()) && (parts.weights || beside.by_weights == nullptr);
+  const bool has_all = has_any && has_sums && (parts.product || beside.product == nullptr);
+  if (has_all) call.run(out, beside);
+  return has_all;
+}
+
+}  // namespace
+
 void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const Arguments& arguments, Context& context) {
-  const char* op = "product_gradient";
-  const PairCall call(op, f, x, z, arguments, false, ProductFactors::leading(op, weights, v));
-  const ProductFactors factors(call, weights, v);
-  check_result(call, out, {call.m(), call.features()}, {&weights, &v});
-  if (call.ends_checked(out)) return;
-  if (!call.on_cuda()) {
-    const BesideGradient beside;
-    return run_on_cpu(call, factors.weights(), {}, weights, &v, {&out, beside}, arguments, context);
-  }
-  const cuda::PairJob job = call.job(context);
-  const auto kernels = *weighed_gradient(call, job, factors.weights(), {}, context);
-  kernels.run(job, factors.job(call, out));
+  ops::BackwardCall("product_gradient", f, x, z, weights, &v, {}, arguments, context).run(out, {});
 }
 
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments, Context& context) {
-  const char* op = "product_backward";
-  const PairCall call(op, f, x, z, arguments, false, ProductFactors::leading(op, weights, v));
-  const ProductFactors factors(call, weights, v);
-  const std::vector<const Tensor*> inputs{&weights, &v};
-  check_result(call, out, {call.m(), call.features()}, inputs);
-  check_beside(call, beside, inputs);
-  if (beside.product != nullptr) check_result(call, *beside.product, {call.m(), factors.columns()}, inputs);
-  auto further = further_sums(call, beside);
-  if (!further) return false;
-  if (call.ends_checked(out)) return true;
-  if (!call.on_cuda()) {
-    run_on_cpu(call, factors.weights(), *further, weights, &v, {&out, beside}, arguments, context);
-    return true;
-  }
-  const cuda::PairJob job = call.job(context);
-  const auto kernels = weighed_gradient(call, job, factors.weights(), *further, context);
-  if (!kernels) return false;
-  cuda::FieldJob operands = factors.job(call, out);
-  operands.sums = further_output(call, beside.sums);
-  operands.product = further_output(call, beside.product);
-  operands.beside = further_output(call, beside.by_weights);
-  kernels->run(job, operands);
-  return true;
+  return run_whole({"product_backward", f, x, z, weights, &v, wanted_of(beside), arguments, context}, out, beside);
 }
 
 bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& out,
                        const BesideGradient& beside, const Arguments& arguments, Context& context) {
   const char* op = "pairwise_backward";
-  ops::check_input(op, "weights", weights, 2);
-  const PairCall call(op, f, x, z, arguments, false, {ops::leading(weights, 2)});
   require(beside.product == nullptr, "{}: there must be no product. Received one.", op);
-  ops::check_matrix(call, "weights", weights);
-  const std::vector<const Tensor*> inputs{&weights};
-  check_result(call, out, {call.m(), call.features()}, inputs);
-  check_beside(call, beside, inputs);
-  auto further = further_sums(call, beside);
-  if (!further) return false;
-  if (call.ends_checked(out)) return true;
-  if (!call.on_cuda()) {
-    run_on_cpu(call, {plan::FieldWeights::Kind::matrix}, *further, weights, nullptr, {&out, beside}, arguments,
-               context);
-    return true;
-  }
-  const cuda::PairJob job = call.job(context);
-  cuda::FieldJob operands = result_job(call, out);
-  operands.amplitude = ops::matrix_operand(call, weights);
-  ops::CudaGradient product;
-  if (!further->any()) product = ops::matrix_gradient(call, job, operands.amplitude, context);
-  if (product.field) {
-    operands.v = {job.z.points, job.z.point_stride, job.z.feature_stride};
-    operands.columns = job.features;
-    product.run(job, operands);
-    return true;
-  }
-  const auto kernels = weighed_gradient(call, job, {plan::FieldWeights::Kind::matrix}, *further, context,
-                                        weights.dtype != call.type());
-  if (!kernels) return false;
-  operands.by_matrix = true;
-  operands.sums = further_output(call, beside.sums);
-  operands.beside = further_output(call, beside.by_weights);
-  kernels->run(job, operands);
-  return true;
+  return run_whole({op, f, x, z, weights, nullptr, wanted_of(beside), arguments, context}, out, beside);
 }
 
 }  // namespace mercer

@@ -18,7 +18,7 @@ if not hasattr(torch.library, "register_vmap"):
         f"mercer: PyTorch must be 2.5 or newer, for gradients. Received {torch.__version__}"
     )
 
-from mercer._torch import agop, autograd, products, symbolic  # noqa: F401
+from mercer._torch import agop, autograd, rules, symbolic, tangents  # noqa: F401
 from mercer._torch.operands import Pairs, computing_type
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mercer._torch import products, rules, tangents
+from mercer._torch import calls, passes, products, table
 from mercer._torch.operands import Pairs, Weights, like
 
 _FIELDS = len(Pairs._fields)
@@ -104,9 +104,9 @@ def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -
     sums = _Sums()
     for part in _parts(pairs, wide, wanted.z):
         near, weights = part.pairs(pairs), part.weights(wide)
-        g = rules.field(near, "x", weights)
+        g = calls.field(near, "x", weights)
         turned = products.matmul(_rows(g), both).reshape(g.shape)
-        found = rules.RULES["field"]((*near, "x", *weights), (), (turned,), needs_field)
+        found = table.GRADIENTS["field"]((*near, "x", *weights), (), (turned,), needs_field)
         by, by_weights = Pairs(*found[:_FIELDS]), Weights(*found[_FIELDS + 1 :])
         sums.add("x", by.x, part.rows.start)
         sums.add("row", by.row, part.rows.start)
@@ -122,7 +122,7 @@ def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -
         _shaped(sums.get("params", number), p, -1 if p.ndim > 0 else None)
         for number, p in enumerate(given.params)
     ]
-    by = rules.NONE._replace(
+    by = passes.NONE._replace(
         x=_shaped(by_x, given.x, -3), z=_shaped(by_z, given.z, -3),
         row=_shaped(sums.joined("row", -1), given.row, -2),
         col=_shaped(sums.get("col"), given.col, -2),
@@ -139,13 +139,13 @@ def _tangent(inputs: tuple, outputs: tuple, given: tuple) -> Tensor:
     pairs, total = pairs._replace(z=pairs.columns), None
     for part in _parts(pairs, coef):
         near, weights = part.pairs(pairs), part.weights(coef)
-        g = rules.field(near, "x", weights)
+        g = calls.field(near, "x", weights)
         moved = (*part.pairs(moves), None, *part.weights(coef_moves))
-        dg = tangents.RULES["field"]((*near, "x", *weights), (), moved)
+        dg = table.TANGENTS["field"]((*near, "x", *weights), (), moved)
         moves_by = products.matmul(_rows(dg).mT, _rows(g))
         total = moves_by if total is None else total + moves_by
     return total + total.mT
 
 
-rules.RULES["agop"] = _gradients
-tangents.RULES["agop"] = _tangent
+table.GRADIENTS["agop"] = _gradients
+table.TANGENTS["agop"] = _tangent

@@ -18,10 +18,10 @@ from torch._C._functorch import TransformType
 from torch.autograd import forward_ad
 
 from mercer import _context, _mercer, _watchers
-from mercer._torch import batching, operators, rules, tangents
+from mercer._torch import batching, table
+from mercer._torch.inputs import Room, join, pick, separate
 
 _PLAIN = (Tensor, torch.nn.Parameter, type(None))
-_NAMES = ("pairwise", "product", "field", "agop", "reduce", "knn")
 
 
 def call(name: str, *inputs: Any) -> Any:
@@ -37,7 +37,7 @@ def call(name: str, *inputs: Any) -> Any:
         torch._dynamo.graph_break()
     form, tensors = separate(inputs)
     if any(map(torch._C._functorch.is_legacy_batchedtensor, tensors)):
-        return batching.legacy(name, form, tensors)
+        return batching.legacy(call, name, form, tensors)
     if is_transformed():
         transform = torch._C._functorch.peek_interpreter_stack()
         if transform is not None and transform.key() == TransformType.Functionalize:
@@ -54,7 +54,7 @@ def call(name: str, *inputs: Any) -> Any:
     if torch.is_grad_enabled():
         # Past Function.apply itself, whose look at the signature takes 25 us.
         return super(torch.autograd.Function, Mercer).apply(_Call(name, form), *tensors)
-    return operators.FUNCTIONS[name](*inputs)
+    return table.FUNCTIONS[name](*inputs)
 
 
 def are_sharded(tensors: Sequence[Any]) -> bool:
@@ -107,53 +107,8 @@ def _are_memory(tensors: Sequence[Tensor]) -> bool:
     return plain and not (is_seen and _watchers.find())
 
 
-# ---- Inputs as a list of tensors, and a form with room for them. --------------------------------
-
-
-class _Room(NamedTuple):
-    """In place of a tensor (count -1) or of a list of them."""
-
-    count: int
-
-
-def separate(inputs: Sequence[Any]) -> tuple[tuple, list[Tensor]]:
-    form: list[Any] = []
-    tensors: list[Tensor] = []
-    for value in inputs:
-        if isinstance(value, Tensor):
-            form.append(_Room(-1))
-            tensors.append(value)
-        elif isinstance(value, (list, tuple)) and all(isinstance(v, Tensor) for v in value):
-            form.append(_Room(len(value)))
-            tensors.extend(value)
-        else:
-            form.append(value)
-    return tuple(form), tensors
-
-
-def join(form: tuple, values: Sequence[Any]) -> tuple:
-    """The form with these values in the place of its tensors."""
-    rest = iter(values)
-    inputs: list[Any] = []
-    for part in form:
-        if not isinstance(part, _Room):
-            inputs.append(part)
-        else:
-            inputs.append(next(rest) if part.count < 0 else [next(rest) for _ in range(part.count)])
-    return tuple(inputs)
-
-
-def pick(form: tuple, values: Sequence[Any]) -> list[Any]:
-    """Of values in the structure of the inputs, those in the places of tensors."""
-    found: list[Any] = []
-    for part, value in zip(form, values, strict=True):
-        if isinstance(part, _Room):
-            found.extend([value] if part.count < 0 else value)
-    return found
-
-
 def _count(form: tuple) -> int:
-    return sum(abs(part.count) for part in form if isinstance(part, _Room))
+    return sum(abs(part.count) for part in form if isinstance(part, Room))
 
 
 # What a rule reads of the results: [..., M] of a reduce, the indices of knn.
@@ -191,17 +146,13 @@ def register(name: str, operator: Any) -> None:
         count = _count(ctx.form)
         inputs, outputs = join(ctx.form, saved), _outputs(name, saved[count:])
         with _context.under(ctx.settings):
-            return rules.RULES[name](inputs, outputs, cotangents, ctx.needs_input_grad)
+            return table.GRADIENTS[name](inputs, outputs, cotangents, ctx.needs_input_grad)
 
     def vmap(info: Any, in_dims: tuple, *inputs: Any) -> tuple[Any, Any]:
-        return batching.rule(name, info, in_dims, inputs)
+        return batching.rule(call, name, info, in_dims, inputs)
 
     operator.register_autograd(backward, setup_context=setup)
     operator.register_vmap(vmap)
-
-
-for _name in _NAMES:
-    register(_name, getattr(operators, _name))
 
 
 # ---- Through torch.autograd.Function. -----------------------------------------------------------
@@ -219,7 +170,7 @@ class Mercer(torch.autograd.Function):
     def forward(what: _Call, *tensors: Tensor) -> Any:
         inputs = join(what.form, tensors)
         if _are_memory(tensors):
-            return operators.FUNCTIONS[what.name](*inputs)
+            return table.FUNCTIONS[what.name](*inputs)
         return getattr(torch.ops.mercer, what.name)(*inputs)
 
     @staticmethod
@@ -242,13 +193,13 @@ class Mercer(torch.autograd.Function):
         inputs, outputs = Mercer._values(ctx, ctx.saved_tensors)
         needs = join(ctx.what.form, ctx.needs_input_grad[1:])
         with _context.under(ctx.settings):
-            found = rules.RULES[ctx.what.name](inputs, outputs, cotangents, needs)
+            found = table.GRADIENTS[ctx.what.name](inputs, outputs, cotangents, needs)
         return (None, *pick(ctx.what.form, found))
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, what: _Call, *tensors: Tensor) -> tuple[Any, Any]:
         inputs, dims = join(what.form, tensors), join(what.form, in_dims[1:])
-        return batching.rule(what.name, info, dims, inputs)
+        return batching.rule(call, what.name, info, dims, inputs)
 
     @staticmethod
     def jvp(ctx: Any, _: Any, *given: Tensor | None) -> Any:
@@ -257,4 +208,4 @@ class Mercer(torch.autograd.Function):
         with forward_ad._set_fwd_grad_enabled(True):
             still = [forward_ad.unpack_dual(t).primal for t in ctx.saved_tensors]
             inputs, outputs = Mercer._values(ctx, still)
-            return tangents.RULES[ctx.what.name](inputs, outputs, join(ctx.what.form, given))
+            return table.TANGENTS[ctx.what.name](inputs, outputs, join(ctx.what.form, given))

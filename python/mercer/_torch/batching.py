@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mercer._torch import autograd
+from mercer._torch import table
+from mercer._torch.inputs import join
 from mercer._torch.operands import Pairs
 
 _FIELDS = len(Pairs._fields)
@@ -70,29 +71,26 @@ def _mapped(operands: Sequence[Any], change: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-# Operators that are no pairs of points bring rules of their own, called like `rule`.
-RULES: dict[str, Callable[..., tuple[Any, Any]]] = {}
-
-
-def rule(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any]:
-    """The results of an operator on mapped inputs, and where their mapped axes are."""
-    if name in RULES:
-        return RULES[name](name, info, in_dims, inputs)
+def rule(
+    call: Callable[..., Any], name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]
+) -> tuple[Any, Any]:
+    """The results of an operator on mapped inputs, and where their mapped axes are; `call` calls
+    operators."""
+    if name in table.MAPPED:
+        return table.MAPPED[name](name, info, in_dims, inputs)
     operands = _operands(inputs, in_dims)
     # Weights [K] take no leading axis in the engine: one call after the other.
     weights = operands[Pairs._fields.index("w")]
     if isinstance(weights, Operand) and weights.is_mapped:
         items = [
-            autograd.call(
-                name, *_mapped(operands, lambda o, b=b: o.tensor[b] if o.is_mapped else o.tensor)
-            )
+            call(name, *_mapped(operands, lambda o, b=b: o.tensor[b] if o.is_mapped else o.tensor))
             for b in range(info.batch_size)
         ]
         if isinstance(items[0], Tensor):
             return torch.stack(items), 0
         return tuple(torch.stack(each) for each in zip(*items, strict=True)), (0, 0)
     leading = max(o.leading for o in _flat(operands))
-    result = autograd.call(name, *_mapped(operands, lambda o: o.aligned(leading)))
+    result = call(name, *_mapped(operands, lambda o: o.aligned(leading)))
     return result, 0 if isinstance(result, Tensor) else (0, 0)
 
 
@@ -109,7 +107,7 @@ def _legacy_level(tensor: Tensor) -> int:
     raise NotImplementedError("mercer: is_grads_batched within itself is not offered on CUDA")
 
 
-def legacy(name: str, form: tuple, tensors: Sequence[Tensor]) -> Any:
+def legacy(call: Callable[..., Any], name: str, form: tuple, tensors: Sequence[Tensor]) -> Any:
     """Inside torch.autograd.grad(is_grads_batched=True), whose vmap is another one."""
     mapped = [torch._C._functorch.is_legacy_batchedtensor(t) for t in tensors]
     level = _legacy_level(tensors[mapped.index(True)])
@@ -118,9 +116,9 @@ def legacy(name: str, form: tuple, tensors: Sequence[Tensor]) -> Any:
         for t, is_mapped in zip(tensors, mapped, strict=True)
     ]
     size = next(t.shape[0] for t, is_mapped in zip(bare, mapped, strict=True) if is_mapped)
-    inputs = autograd.join(form, bare)
-    dims = autograd.join(form, [0 if is_mapped else None for is_mapped in mapped])
-    result, _ = rule(name, types.SimpleNamespace(batch_size=size), dims, inputs)
+    inputs = join(form, bare)
+    dims = join(form, [0 if is_mapped else None for is_mapped in mapped])
+    result, _ = rule(call, name, types.SimpleNamespace(batch_size=size), dims, inputs)
     if isinstance(result, Tensor):
         return torch._add_batch_dim(result, 0, level)
     return tuple(torch._add_batch_dim(each, 0, level) for each in result)

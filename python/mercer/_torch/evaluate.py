@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._derived import parsed
-from mercer._torch import separable
+from mercer._torch import calls, separable
 from mercer._torch.operands import Pairs, Weights, is_swarm, options
 from mercer._torch.separable import Separable, Value
 
@@ -381,7 +381,7 @@ def field(pairs: Pairs, wrt: str, weights: Weights, out: Tensor) -> Tensor:
     for rows, columns, values, block in _evaluated(pairs, wrt):
         part = weights.rows(rows.start, rows.stop).swapped()
         part = part.rows(columns.start, columns.stop).swapped()
-        weight = part.matrix()
+        weight = calls.matrix(part)
         weight = None if weight is None else weight.to(pairs.type)
         m, n = rows.stop - rows.start, columns.stop - columns.start
         terms = separable.terms_of(values)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from mercer import _mercer
-from mercer._torch import autograd, batching, operators, products, rules, symbolic, tangents
+from mercer._torch import autograd, batching, operators, products, symbolic, table
 from mercer.errors import DtypeError
 
 
@@ -136,9 +136,9 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
     return product(x, factors, left), 0
 
 
-rules.RULES["kron"] = gradients
-tangents.RULES["kron"] = _tangent
-batching.RULES["kron"] = _mapped
+table.GRADIENTS["kron"] = gradients
+table.TANGENTS["kron"] = _tangent
+table.MAPPED["kron"] = _mapped
 autograd.register("kron", _operator)
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from mercer import _linalg_tangents, _mercer, linalg
 from mercer import kron as verbs
-from mercer._torch import autograd, batching, kron, operators, rules, tangents
+from mercer._torch import autograd, batching, kron, operators, table
 
 
 def _compute(
@@ -90,9 +90,9 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
     return _solve(*aligned), 0
 
 
-rules.RULES["kron_solve"] = _gradients
-tangents.RULES["kron_solve"] = _tangent
-batching.RULES["kron_solve"] = _mapped
+table.GRADIENTS["kron_solve"] = _gradients
+table.TANGENTS["kron_solve"] = _tangent
+table.MAPPED["kron_solve"] = _mapped
 autograd.KEPT["kron_solve"] = slice(0, 1)
 autograd.register("kron_solve", _operator)
 
@@ -110,9 +110,9 @@ def _(sums):
     return torch.empty_like(sums)
 
 
-rules.RULES["kron_log"] = lambda inputs, outputs, g, needs: (g[0] / inputs[0],)
-tangents.RULES["kron_log"] = lambda inputs, outputs, given: given[0] / inputs[0]
-batching.RULES["kron_log"] = lambda name, info, dims, inputs: (
+table.GRADIENTS["kron_log"] = lambda inputs, outputs, g, needs: (g[0] / inputs[0],)
+table.TANGENTS["kron_log"] = lambda inputs, outputs, given: given[0] / inputs[0]
+table.MAPPED["kron_log"] = lambda name, info, dims, inputs: (
     autograd.call("kron_log", inputs[0]), dims[0]
 )  # fmt: skip
 autograd.register("kron_log", _log_operator)

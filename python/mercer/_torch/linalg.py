@@ -35,7 +35,7 @@ from torch import Tensor
 
 from mercer import _linalg_tangents as moves
 from mercer import _mercer
-from mercer._torch import autograd, batching, operators, products, rules, tangents
+from mercer._torch import autograd, batching, operators, products, table
 
 _SUMS = torch.float64  # of the results of inv_quad_logdet
 
@@ -444,16 +444,16 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
 def _register(name: str, row: Row) -> None:
     operator = operators.operator(name, row.compute, row.schema)
     operator.register_fake(row.fake)
-    rules.RULES[name], tangents.RULES[name] = row.gradients, row.tangent
-    batching.RULES[name], autograd.KEPT[name] = _mapped, slice(0, row.kept)
+    table.GRADIENTS[name], table.TANGENTS[name] = row.gradients, row.tangent
+    table.MAPPED[name], autograd.KEPT[name] = _mapped, slice(0, row.kept)
     autograd.register(name, operator)
 
 
 def register_constant(name: str, operator: Any, mapped: Callable[..., tuple[Any, Any]]) -> None:
     """An operator on one tensor that nothing is differentiated through."""
-    rules.RULES[name] = lambda inputs, *_: (None,) * len(inputs)
-    tangents.RULES[name] = lambda inputs, outputs, given: torch.zeros_like(outputs[0])
-    batching.RULES[name], autograd.KEPT[name] = mapped, slice(0, 1)
+    table.GRADIENTS[name] = lambda inputs, *_: (None,) * len(inputs)
+    table.TANGENTS[name] = lambda inputs, outputs, given: torch.zeros_like(outputs[0])
+    table.MAPPED[name], autograd.KEPT[name] = mapped, slice(0, 1)
     autograd.register(name, operator)
 
 

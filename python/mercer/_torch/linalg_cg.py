@@ -16,7 +16,7 @@ from torch.utils import _pytree
 
 import mercer
 from mercer import _linalg_tangents, _mercer, _watchers
-from mercer._torch import autograd, batching, operators, products, rules, tangents
+from mercer._torch import autograd, batching, products, table
 
 
 class System(NamedTuple):
@@ -207,8 +207,8 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
     return tuple(torch.stack(each) for each in zip(*found, strict=True)), (0, 0, 0)
 
 
-operators.FUNCTIONS["cg"] = _compute
-rules.RULES["cg"], tangents.RULES["cg"], batching.RULES["cg"] = _gradients, _tangent, _mapped
+table.FUNCTIONS["cg"] = _compute
+table.GRADIENTS["cg"], table.TANGENTS["cg"], table.MAPPED["cg"] = _gradients, _tangent, _mapped
 autograd.KEPT["cg"] = slice(0, 1)
 
 

@@ -12,11 +12,13 @@ row, q of the column and c of w, what a pass over the pairs has is products of m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from mercer._torch import autograd, products
-from mercer._torch.operands import LinearForm, Pairs, Weights, linear_form, weight_form
+from mercer._torch.operands import LinearForm, Pairs, Weights, linear_form
 from mercer._torch.weight_form import of_weights
 
 _PRODUCT = "sum(x*z)"
@@ -38,16 +40,11 @@ def _weighed(form: LinearForm, pairs: Pairs, points: Tensor) -> Tensor:
 
 
 def passed(
-    pairs: Pairs, weights: Weights, by: list[str], needs_v: bool, without_weight: bool
-) -> tuple[Tensor, dict] | None:
-    """The field to x, and gradients by `by` ("w", "row") and v; None of other formulas."""
+    pairs: Pairs, weights: Weights, by: Sequence[str], needs_v: bool, without_weight: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """The field to x, and gradients by `by` ("w", "row") and v."""
     form = linear_form(pairs.f)
-    if form is None or pairs.along or 0 in (pairs.x.shape[-2], pairs.columns.shape[-2]):
-        return None
-    if without_weight:  # the factor that is left out must be that of the caller
-        of_caller = weight_form(pairs.f)
-        if of_caller is None or of_caller.weight != form.weight:
-            return None
+    assert form is not None
     amplitude, u, v = (None if t is None else t.to(pairs.type) for t in weights)
     x, z = pairs.x.to(pairs.type), pairs.columns.to(pairs.type)
     row, col, w = (None if t is None else t.to(pairs.type) for t in (pairs.row, pairs.col, pairs.w))

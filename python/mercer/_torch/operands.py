@@ -11,7 +11,6 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._derived import SWAPPED, leaves, parsed, swapped_text
-from mercer._torch import autograd
 
 SCHEMA = (
     "str f, Tensor x, Tensor? z, Tensor? row, Tensor? col, Tensor? w, Tensor[] params, str names, "
@@ -19,8 +18,6 @@ SCHEMA = (
 )
 # A CUDA batch of so many tiny items is one launch an item in the engine.
 _MANY_ITEMS, _TINY_ITEM = 32, 1 << 16
-# CUDA keeps points of so many features in registers: passes over their pairs add up by w, too.
-FEW_FEATURES = 16
 
 
 class WeightForm(NamedTuple):
@@ -172,12 +169,6 @@ class Pairs(NamedTuple):
         )
 
 
-def is_weighed(weights: Weights) -> bool:
-    """By a matrix alone, or a product of two factors: what the engine's passes have."""
-    amplitude, u, v = weights
-    return (u is None and v is None) if amplitude is not None else u is not None and v is not None
-
-
 def is_swarm(pairs: Pairs) -> bool:
     item = pairs.x.shape[-2] * pairs.columns.shape[-2] * pairs.x.shape[-1]
     return pairs.x.is_cuda and item <= _TINY_ITEM and pairs.batch().numel() >= _MANY_ITEMS
@@ -211,25 +202,15 @@ class Weights(NamedTuple):
         amplitude = None if self.amplitude is None else self.amplitude.mT
         return Weights(amplitude, self.v, self.u)
 
-    def factor(self) -> Tensor | None:
-        """sum_e u[m, e] v[n, e] as far as it is given: [..., M, N], [..., M, 1] or [..., 1, N]."""
-        if self.u is not None and self.v is not None:
-            if self.u.shape[-1] == 1:
-                return self.u * self.v.mT
-            return autograd.call("matmul", self.u, self.v.mT)
-        if self.u is not None:
-            return self.u.sum(-1, keepdim=True)
-        return None if self.v is None else self.v.sum(-1).unsqueeze(-2)
-
-    def matrix(self) -> Tensor | None:
-        factor = self.factor()
-        if self.amplitude is None or factor is None:
-            return factor if self.amplitude is None else self.amplitude
-        return self.amplitude * factor
-
     def rows(self, first: int, last: int) -> Weights:
         return Weights(
             None if self.amplitude is None else self.amplitude[..., first:last, :],
             None if self.u is None else self.u[..., first:last, :],
             self.v,
         )
+
+
+def split_field(inputs: tuple) -> tuple[Pairs, str, Weights]:
+    """The operands of mercer::field."""
+    count = len(Pairs._fields)
+    return Pairs(*inputs[:count]), inputs[count], Weights(*inputs[count + 1 :])

@@ -17,6 +17,7 @@ Each takes a formula as text, and may take directions: then it is about a deriva
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,29 +27,17 @@ from torch.autograd import forward_ad
 
 from mercer import _mercer
 from mercer._derived import derivative, field_of, parsed
-from mercer._torch import evaluate
-from mercer._torch.operands import (
-    FEW_FEATURES,
-    SCHEMA,
-    Pairs,
-    Weights,
-    is_swarm,
-    is_weighed,
-    options,
-)
+from mercer._torch import autograd, calls, evaluate, table
+from mercer._torch.operands import SCHEMA, Pairs, Weights, is_swarm, options
 
 _FIELDS = len(Pairs._fields)
 # Bytes of the weights of some rows that are made at once, where they are a product u v'.
 _WEIGHTS = 1 << 26
 
 
-# What each operator does with tensors that are memory and nothing else, past PyTorch's dispatcher.
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
-
-
 def operator(name: str, function: Callable[..., Any], schema: str) -> Any:
     """Registered with PyTorch, for calls through its dispatcher."""
-    FUNCTIONS[name] = function
+    table.FUNCTIONS[name] = function
 
     def checked(*inputs: Any) -> Any:
         # The rules have forward mode off. Elsewhere the dispatcher drops tangents: an operator
@@ -151,27 +140,36 @@ def _(*operands):
     return _new(pairs, _field_shape(pairs, wrt, Weights(*operands[_FIELDS + 1 :])))
 
 
-def has_passes(pairs: Pairs, weights: Weights) -> bool:
-    """Whether passes of the engine pay. On CPUs vectors lie along the features: of one feature and
-    column derivatives go one by one, sooner."""
-    if not is_weighed(weights) or not _in_engine(pairs):
-        return False
-    columns = 2 if weights.v is None else weights.v.shape[-1]
-    if columns == 0:
-        return False
-    return pairs.x.is_cuda or pairs.x.shape[-1] > 1 or columns > 1
+@functools.lru_cache(4096)
+def _field_verb(text: str, wrt: str, *request: Any) -> str:
+    return _mercer.plan_field(parsed(text), wrt, *request)
 
 
 def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
+    given = " ".join([name for name, t in weights._asdict().items() if t is not None])
+    columns = 1 if weights.v is None else weights.v.shape[-1]
+    verb = _field_verb(pairs.f, wrt, given, pairs.x.shape[-1], columns, pairs.x.is_cuda)
+    return _FIELD_VERBS[verb](pairs, wrt, weights)
+
+
+def _of_product(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
+    z = None if pairs.z is None else pairs.z.resolve_neg()
+    points = pairs.x.resolve_neg()
+    factors = (t.to(pairs.type).resolve_neg() for t in (weights.u, weights.v))
+    formula = parsed(pairs.f)
+    return _mercer.unfollowed("product_gradient", formula, points, z, *factors, **options(pairs))
+
+
+def _beside(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
+    """That to x, or beside it the one by w."""
+    if wrt == "x":
+        return _in_one_pass(pairs, weights, "")["field"]
+    return _in_one_pass(pairs, weights, "w")["w"].mT
+
+
+def _contraction(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
+    """Weights of rows and columns: u is a factor of the result, v the coefficients."""
     amplitude, u, v = weights
-    by_weights = wrt == "w" and pairs.x.is_cuda and pairs.x.shape[-1] <= FEW_FEATURES
-    if has_passes(pairs, weights) and (wrt == "x" or by_weights):
-        found = _field_in_one_pass(pairs, wrt, weights)
-        if found is not None:
-            return found
-    if u is not None and v is not None and u.shape[-1] > 1:
-        return _field_of_rows(pairs, wrt, weights)
-    # With one column u is a factor of the rows of the result, and v the coefficients.
     joint = _is_axis_of_coefficients(pairs, weights)
     if joint:
         pairs, amplitude = _without_axis(pairs), _squeezed(amplitude, 2)
@@ -183,16 +181,6 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     if v is not None and not joint:
         out = out.squeeze(-3)
     return out if u is None else out * u.sum(-1, keepdim=True)
-
-
-def _field_in_one_pass(pairs: Pairs, wrt: str, weights: Weights) -> Tensor | None:
-    """By w, of few features, beside the field to x; None where that is no way."""
-    if wrt == "x":
-        if weights.amplitude is None:
-            return _product_gradient(pairs, weights.u, weights.v)
-        return _in_one_pass(pairs, weights, "")["field"]
-    found = _in_one_pass(pairs, weights, "w")
-    return found["w"].mT if found else None
 
 
 def _contracted(pairs: Pairs, wrt: str, amplitude: Tensor | None, coef: Tensor) -> Tensor:
@@ -237,14 +225,6 @@ def _without_axis(pairs: Pairs) -> Pairs:
     )  # fmt: skip
 
 
-def _product_gradient(pairs: Pairs, u: Tensor, v: Tensor) -> Tensor:
-    z = None if pairs.z is None else pairs.z.resolve_neg()
-    points = pairs.x.resolve_neg()
-    factors = (t.to(pairs.type).resolve_neg() for t in (u, v))
-    formula = parsed(pairs.f)
-    return _mercer.unfollowed("product_gradient", formula, points, z, *factors, **options(pairs))
-
-
 def _named(by: str) -> tuple[list[str], bool]:
     """Leaves, "p:h" and "row"; and whether the weights "w" are among them."""
     names = by.split()
@@ -267,8 +247,8 @@ def _backward_shapes(pairs: Pairs, weights: tuple, by: str, columns: int | None)
 def _in_one_pass(
     pairs: Pairs, weights: Weights, by: str, without_weight: bool = False, product: bool = False
 ) -> dict[str, Tensor]:
-    """What the engine has of a backward in one pass, that by w as [..., K, M]; nothing where that
-    is none."""
+    """What one pass of the engine has of that, which it says before it runs; the sums by w are
+    [..., K, M]."""
     leaves, by_w = _named(by)
     given: list[Any] = [t.to(pairs.type).resolve_neg() for t in weights if t is not None]
     verb = "product_backward" if weights.amplitude is None else "pairwise_backward"
@@ -277,8 +257,6 @@ def _in_one_pass(
         given.append(product)
     given += [without_weight, by_w]
     found = _mercer.unfollowed(verb, parsed(pairs.f), *_points(pairs), *given, **options(pairs))
-    if found is None:
-        return {}
     gradient, sums, *values, by_weights = found
     results = {"field": gradient, "sums": sums, "w": by_weights}
     results["product"] = values[0] if values else None
@@ -303,17 +281,12 @@ def _has_pairs(pairs: Pairs, shapes: dict) -> bool:
 def _backward(
     pairs: Pairs, weights: Weights, by: str, without_weight: bool, columns: int | None = None
 ) -> list[Tensor]:
-    """In one pass where the engine has one; else what it has not is made on its own."""
+    """What one pass of the engine does not have is made on its own."""
     weights = Weights(*(None if t is None else t.to(pairs.type).resolve_neg() for t in weights))
     shapes = _backward_shapes(pairs, weights, by, columns)
     found: dict[str, Tensor] = {}
     if _in_engine(pairs) and _has_pairs(pairs, shapes):
-        # The product alone may be what is too much, and where it is not, the sums.
-        tries = [(by, columns is not None), (by, False), ("w" if "w" in shapes else "", False)]
-        for tried, has_product in dict.fromkeys([*tries, ("", False)]):
-            found = _in_one_pass(pairs, weights, tried, without_weight, has_product)
-            if found:
-                break
+        found = _in_one_pass(pairs, weights, by, without_weight, columns is not None)
     if "w" in found:
         found["w"] = found["w"].sum(-1)
     if "field" not in found and _has_pairs(pairs, shapes):
@@ -372,11 +345,20 @@ def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     parts = [
         _engine_field(
             pairs.rows(first, min(first + rows, m)), wrt,
-            Weights(weights.rows(first, min(first + rows, m)).matrix()),
+            Weights(calls.matrix(weights.rows(first, min(first + rows, m)))),
         )
         for first in range(0, m, rows)
     ]  # fmt: skip
     return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
+
+
+_FIELD_VERBS: dict[str, Callable[[Pairs, str, Weights], Tensor]] = {
+    "product_gradient": _of_product,
+    "product_backward": _beside,
+    "pairwise_backward": _beside,
+    "by_rows": _field_of_rows,
+    "contraction": _contraction,
+}
 
 
 def _agop_shape(pairs: Pairs, coef: Tensor) -> tuple[int, ...]:
@@ -428,3 +410,7 @@ def _(*operands):
     pairs, k = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     shape = (*_shape(pairs)[:-1], k)
     return _new(pairs, shape), _new(pairs, shape, torch.int64)
+
+
+for _operator in (pairwise, product, field, agop, reduce, knn):
+    autograd.register(_operator._name.split("::")[-1], _operator)

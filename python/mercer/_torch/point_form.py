@@ -25,10 +25,7 @@ from torch import Tensor
 from mercer import _mercer
 from mercer._derived import derivative, leaves, parsed
 from mercer._torch import autograd
-from mercer._torch.operands import Pairs, Weights, is_swarm, like
-
-# Pairs times features of an item from which it pays: 40 launches more take half a millisecond.
-_LEAST_WORK = {"cpu": 1 << 22, "cuda": 1 << 29}
+from mercer._torch.operands import Pairs, Weights, like
 
 
 @functools.lru_cache(4096)
@@ -123,6 +120,23 @@ class PointForm(NamedTuple):
     x: _Side
     z: _Side
 
+    @staticmethod
+    def of(pairs: Pairs) -> PointForm:
+        form = _form(pairs.f)
+        assert form is not None
+        text, of_x, of_z = form
+        wide = pairs.widened()
+        x = _Side.of(of_x, wide)
+        is_shared = pairs.z is None and of_x == of_z
+        z = x if is_shared else _Side.of(of_z, wide._replace(x=wide.columns))
+        made = pairs._replace(
+            x=x.points(),
+            z=None if is_shared else z.points(),
+            row=pairs.row if x.value is None else x.value,
+            col=pairs.col if z.value is None else z.value,
+        )
+        return PointForm(pairs, made.with_formula(text), x, z)
+
     def needs(self, needs: Pairs) -> Pairs:
         """Of the pairs of g."""
         x, row = self.x.reads(_wanted_of_side(self.given, needs, "x"))
@@ -181,33 +195,3 @@ def _wanted_of_side(pairs: Pairs, needs: Pairs, side: str) -> frozenset[str]:
     points = needs.z if side == "z" and pairs.z is not None else needs.x
     given = {"x": points, "w": needs.w} | _by_name(pairs.names, needs.params)
     return frozenset(name for name, needed in given.items() if needed)
-
-
-def point_form(pairs: Pairs, needs: Pairs) -> PointForm | None:
-    """Where gradients by the points are wanted, or by what is read with them; and sooner so."""
-    if pairs.along or is_swarm(pairs):
-        return None
-    work = pairs.x.shape[-2] * pairs.columns.shape[-2] * pairs.x.shape[-1]
-    form = _form(pairs.f)
-    if form is None or work < _LEAST_WORK[pairs.x.device.type]:
-        return None
-    text, of_x, of_z = form
-    read = [
-        _wanted_of_side(pairs, needs, side) & (leaves(own) | {"x"})
-        for side, texts in (("x", of_x), ("z", of_z))
-        for own in texts
-        if own
-    ]
-    if not any(read):
-        return None
-    wide = pairs.widened()
-    x = _Side.of(of_x, wide)
-    is_shared = pairs.z is None and of_x == of_z
-    z = x if is_shared else _Side.of(of_z, wide._replace(x=wide.columns))
-    made = pairs._replace(
-        x=x.points(),
-        z=None if is_shared else z.points(),
-        row=pairs.row if x.value is None else x.value,
-        col=pairs.col if z.value is None else z.value,
-    )
-    return PointForm(pairs, made.with_formula(text), x, z)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._derived import parsed
-from mercer._torch import autograd, batching, operators, rules, tangents
+from mercer._torch import autograd, batching, operators, table
 from mercer._torch.operands import Pairs, computing_type, is_swarm
 
 _PRODUCT = "sum(x*z)"
@@ -125,7 +125,7 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
     return matmul(*(operand.aligned(leading) for operand in operands)), 0
 
 
-rules.RULES["matmul"] = _gradients
-tangents.RULES["matmul"] = _tangent
-batching.RULES["matmul"] = _mapped
+table.GRADIENTS["matmul"] = _gradients
+table.TANGENTS["matmul"] = _tangent
+table.MAPPED["matmul"] = _mapped
 autograd.register("matmul", _operator)

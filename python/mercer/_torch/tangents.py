@@ -9,15 +9,15 @@ knn        at the neighbours
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mercer._derived import derivative
-from mercer._torch import autograd, rules
-from mercer._torch.operands import Pairs, Weights
+from mercer._torch import autograd, calls, table
+from mercer._torch.operands import Pairs, Weights, split_field
 
 _FIELDS = len(Pairs._fields)
 
@@ -63,7 +63,7 @@ def _of_pairwise(inputs: tuple, outputs: tuple, tangents: tuple) -> Tensor:
 
 def _matrix(pairs: Pairs, tangents: Pairs) -> Tensor:
     parts = [
-        rules.pairwise(moved) if factor is None else rules.pairwise(moved) * _factor(kind, factor)
+        calls.pairwise(moved) if factor is None else calls.pairwise(moved) * _factor(kind, factor)
         for moved, kind, factor in _moves(pairs, tangents)
     ]
     shape = (*pairs.batch(), pairs.x.shape[-2], pairs.columns.shape[-2])
@@ -73,23 +73,23 @@ def _matrix(pairs: Pairs, tangents: Pairs) -> Tensor:
 def _of_product(inputs: tuple, outputs: tuple, tangents: tuple) -> Tensor:
     pairs, v = Pairs(*inputs[:_FIELDS]), inputs[_FIELDS]
     v_tangent = tangents[_FIELDS]
-    parts = [] if v_tangent is None else [rules.product(pairs, v_tangent)]
+    parts = [] if v_tangent is None else [calls.product(pairs, v_tangent)]
     for moved, kind, factor in _moves(pairs, Pairs(*tangents[:_FIELDS])):
         if kind == "col":
-            parts.append(rules.product(moved, v * factor.unsqueeze(-1)))
+            parts.append(calls.product(moved, v * factor.unsqueeze(-1)))
         else:
-            part = rules.product(moved, v)
+            part = calls.product(moved, v)
             parts.append(part if factor is None else part * _factor(kind, factor))
     shape = (*pairs.batch((v, 2)), pairs.x.shape[-2], v.shape[-1])
     return _total(parts, shape)
 
 
 def _of_field(inputs: tuple, outputs: tuple, tangents: tuple) -> Tensor:
-    pairs, wrt, weights = rules.split_field(inputs)
+    pairs, wrt, weights = split_field(inputs)
     parts = []
     for moved, kind, factor in _moves(pairs, Pairs(*tangents[:_FIELDS])):
         if factor is None:
-            parts.append(rules.field(moved, wrt, weights))
+            parts.append(calls.field(moved, wrt, weights))
             continue
         one = torch.ones((), dtype=pairs.type, device=pairs.x.device)
         pair = (pairs.x.shape[-2], pairs.columns.shape[-2])
@@ -97,10 +97,10 @@ def _of_field(inputs: tuple, outputs: tuple, tangents: tuple) -> Tensor:
         amplitude = (amplitude * _factor(kind, factor)).expand(
             *torch.broadcast_shapes(amplitude.shape, _factor(kind, factor).shape, pair)
         )
-        parts.append(rules.field(moved, wrt, weights._replace(amplitude=amplitude)))
+        parts.append(calls.field(moved, wrt, weights._replace(amplitude=amplitude)))
     for name, tangent in zip(Weights._fields, tangents[_FIELDS + 1 :], strict=True):
         if tangent is not None:
-            parts.append(rules.field(pairs, wrt, weights._replace(**{name: tangent})))
+            parts.append(calls.field(pairs, wrt, weights._replace(**{name: tangent})))
     return _total(parts, None)
 
 
@@ -112,7 +112,7 @@ def _of_reduce(inputs: tuple, outputs: tuple, tangents: tuple) -> Tensor | None:
     if kind == "sum":
         return matrix.sum(-1)
     if kind == "logsumexp":
-        return (matrix * torch.exp(rules.pairwise(pairs) - out.unsqueeze(-1))).sum(-1)
+        return (matrix * torch.exp(calls.pairwise(pairs) - out.unsqueeze(-1))).sum(-1)
     index = autograd.call("reduce", *pairs, "arg" + kind)
     return matrix.gather(-1, index.unsqueeze(-1)).squeeze(-1)
 
@@ -122,7 +122,7 @@ def _of_knn(inputs: tuple, outputs: tuple, tangents: tuple) -> tuple[Tensor, Non
     return matrix.gather(-1, outputs[1]), None
 
 
-RULES: dict[str, Callable[[tuple, tuple, tuple], Any]] = {
+table.TANGENTS |= {
     "pairwise": _of_pairwise,
     "product": _of_product,
     "field": _of_field,

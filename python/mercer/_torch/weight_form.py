@@ -17,9 +17,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mercer._derived import swapped_text
 from mercer._torch import autograd
-from mercer._torch.operands import FEW_FEATURES, Pairs, weight_form
+from mercer._torch.operands import Pairs, weight_form
 
 _SAMPLED = 64  # points of a side, for the centre
 
@@ -53,21 +52,6 @@ class GradientByWeights:
         self._sides = (pairs.x, pairs.columns) if form.of_differences else ()
         self._w = pairs.widened().w
         self._centre: Tensor | None = None
-
-    @staticmethod
-    def of(pairs: Pairs, needs: Pairs) -> GradientByWeights | None:
-        has_points = pairs.columns.shape[-2] > 0 and 0 not in pairs.x.shape[-2:]
-        if pairs.w is None or not needs.w or not has_points:
-            return None
-        if pairs.type == torch.float32 and pairs.x.shape[-1] <= FEW_FEATURES:
-            return None
-        if any(weight_form(text) is None for text in (pairs.f, swapped_text(pairs.f))):
-            return None
-        form = GradientByWeights(pairs)
-        x, z = needs.x, needs.x if pairs.z is None else needs.z
-        # Where sums by w come beside one field, a second field for their sake is more.
-        has_fields = (x and z) if form.of_both_sides else (x or z)
-        return form if pairs.x.is_cuda or has_fields else None
 
     def taken(self, rows: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
         """Of the gradient to the rows without its weight: with it, and the rows' part by w."""

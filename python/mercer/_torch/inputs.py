@@ -1,0 +1,50 @@
+"""The inputs of an operator as a list of tensors, and a form with room for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+
+class Room(NamedTuple):
+    """In place of a tensor (count -1) or of a list of them."""
+
+    count: int
+
+
+def separate(inputs: Sequence[Any]) -> tuple[tuple, list[Tensor]]:
+    form: list[Any] = []
+    tensors: list[Tensor] = []
+    for value in inputs:
+        if isinstance(value, Tensor):
+            form.append(Room(-1))
+            tensors.append(value)
+        elif isinstance(value, (list, tuple)) and all(isinstance(v, Tensor) for v in value):
+            form.append(Room(len(value)))
+            tensors.extend(value)
+        else:
+            form.append(value)
+    return tuple(form), tensors
+
+
+def join(form: tuple, values: Sequence[Any]) -> tuple:
+    """The form with these values in the place of its tensors."""
+    rest = iter(values)
+    inputs: list[Any] = []
+    for part in form:
+        if not isinstance(part, Room):
+            inputs.append(part)
+        else:
+            inputs.append(next(rest) if part.count < 0 else [next(rest) for _ in range(part.count)])
+    return tuple(inputs)
+
+
+def pick(form: tuple, values: Sequence[Any]) -> list[Any]:
+    """Of values in the structure of the inputs, those in the places of tensors."""
+    found: list[Any] = []
+    for part, value in zip(form, values, strict=True):
+        if isinstance(part, Room):
+            found.extend([value] if part.count < 0 else value)
+    return found

@@ -1,0 +1,132 @@
+// The passes of a backward (ops/backward_plan.h), for the rules of differentiation in mercer/_torch.
+#include "ops/backward_plan.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/cuda_driver.h"
+#include "symbols.h"
+
+namespace mercer::python {
+
+using namespace nb::literals;
+
+namespace {
+
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> found;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    if (end > 0) found.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return found;
+}
+
+/// Tensors of a device may be described where there is no driver.
+int capability_of(int device) {
+  if (device < 0) return 0;
+  constexpr int kDescribed = 90;
+  return device < cuda_device_count() ? cuda_device(device).capability() : kDescribed;
+}
+
+ops::PairWeights weights_of(const std::string& name) {
+  if (name == "factors") return ops::PairWeights::factors;
+  return name == "matrix" ? ops::PairWeights::matrix : ops::PairWeights::other;
+}
+
+ops::Choice choice_of(int value) { return static_cast<ops::Choice>(value); }
+
+nb::tuple as_tuple(const std::vector<std::string>& names) {
+  nb::list list;
+  for (const std::string& name : names) list.append(name);
+  return nb::tuple(list);
+}
+
+nb::list py_plan_backward(const Symbol& f, const std::string& weights, const std::string& wanted, std::int64_t m,
+                          std::int64_t n, std::int64_t k, std::int64_t columns, bool doubles, int device,
+                          const std::string& facts, const std::string& along, const std::string& arrays, int points,
+                          int passes) {
+  ops::BackwardRequest request;
+  request.formula = f.expr;
+  request.weights = weights_of(weights);
+  request.wanted = words(wanted);
+  request.m = m, request.n = n, request.k = k, request.columns = columns;
+  request.type = doubles ? Dtype::float64 : Dtype::float32;
+  request.capability = capability_of(device);
+  for (const std::string& fact : words(facts)) {
+    const std::pair<const char*, bool*> known[] = {{"same_points", &request.same_points},
+                                                   {"same_sides", &request.same_sides},
+                                                   {"tiny_items", &request.tiny_items},
+                                                   {"recorded", &request.recorded},
+                                                   {"w", &request.has_w},
+                                                   {"row", &request.has_row},
+                                                   {"col", &request.has_col}};
+    for (const auto& [name, flag] : known) *flag = *flag || fact == name;
+  }
+  request.along = along;
+  request.arrays = words(arrays);
+  request.points = choice_of(points);
+  request.passes = choice_of(passes);
+  nb::list list;
+  for (const ops::BackwardPass& pass : ops::dumped(request, ops::plan_backward(request)))
+    list.append(nb::make_tuple(ops::name_of(pass.verb), ops::name_of(pass.rows), as_tuple(pass.by),
+                               as_tuple(pass.yields), pass.product, pass.without_weight));
+  return list;
+}
+
+}  // namespace
+
+void bind_backward_plan(nb::module_& module) {
+  module.def(
+      "plan_backward", py_plan_backward, "f"_a, "weights"_a, "wanted"_a, "m"_a, "n"_a, "k"_a, "columns"_a, "doubles"_a,
+      "device"_a, "facts"_a, "along"_a, "arrays"_a, "points"_a = 0, "passes"_a = 0,
+      nb::sig("def plan_backward(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, columns: int, doubles: "
+              "bool, device: int, facts: str, along: str, arrays: str, points: int = 0, passes: int = 0) -> "
+              "list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]"),
+      R"(The passes that have the gradients of a weighted sum over pairs by the leaves that are wanted.
+
+weights: "factors", "matrix" or "other", of `columns` columns. wanted: words among x, z, w, row, col, v, p:NAME and d:0,
+a direction. device: the index of a CUDA device, -1 for CPUs. facts: words among same_points, same_sides, tiny_items,
+recorded, and w, row and col where they are given. along: targets of the directions. arrays: names of the parameters
+that have axes or lie on a device. points, passes: 1 never, 2 always makes a choice in place of the plan, for tests.
+
+A pass: its verb, its rows (x, z or both), what it is by, the leaves that its results are added to, whether the product
+with v is among them, and whether the field lacks its factor of w.)");
+  module.def(
+      "plan_field",
+      [](const Symbol& f, const std::string& target, const std::string& weights, std::int64_t k, std::int64_t columns,
+         bool on_cuda) {
+        ops::FieldRequest request{.formula = f.expr, .target = target, .k = k, .columns = columns, .on_cuda = on_cuda};
+        for (const std::string& given : words(weights)) {
+          request.has_matrix = request.has_matrix || given == "amplitude";
+          request.has_u = request.has_u || given == "u";
+          request.has_v = request.has_v || given == "v";
+        }
+        return std::string(ops::name_of(ops::plan_field(request)));
+      },
+      "f"_a, "target"_a, "weights"_a, "k"_a, "columns"_a, "on_cuda"_a,
+      nb::sig("def plan_field(f: Expr, target: str, weights: str, k: int, columns: int, on_cuda: bool) -> str"),
+      "How the field by one target is computed, with those of amplitude, u and v as weights that are given.");
+  module.def(
+      "summed_leaves",
+      [](const Symbol& f, const std::string& arrays) {
+        const ops::SummedLeaves leaves = ops::summed_leaves(f.formula(), words(arrays));
+        std::vector<std::string> names = leaves.params;
+        if (leaves.row) names.push_back("row");
+        if (leaves.w) names.push_back("w");
+        return as_tuple(names);
+      },
+      "f"_a, "arrays"_a, nb::sig("def summed_leaves(f: Expr, arrays: str) -> tuple[str, ...]"),
+      "By which parameters, and row and w, a pass adds up derivatives beside its field; those named in `arrays` have\n"
+      "axes or lie on a device.");
+  module.attr("MOST_SUMS") = ops::kMostSums;
+}
+
+}  // namespace mercer::python

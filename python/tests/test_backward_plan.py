@@ -1,0 +1,231 @@
+"""PyTorch: a backward runs the passes that the engine planned, one after the other."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import random
+
+import mercer as mc
+import pytest
+from mercer import _mercer
+
+torch = pytest.importorskip("torch")
+
+FORMULAS = [
+    "exp(-sum((x-z)^2)/h)", "exp(-sum(w*(x-z)^2)/h)*b", "sum(x*z)", "sum(w^2*x*z)*row",
+    "exp(-sum(abs(x-z))/h)*row+col*b", "sum(abs(x-z)^p)^(1/p)*h", "exp(-sum(abs(x-z)^w)/h)",
+    "sum(x*z)/sqrt(sum(x*x)*sum(z*z))", "exp(-sum((x-z)^2)/h)*sum(x)*b", "tanh(sum(x*z)*h+b)",
+    "a1*exp(-sum((x-z)^2)/a2)+a3*sum(x*z)+a4*cos(sum(x-z)*a5)+a6*row+a7*col+a8+a9*sum(x)+a0",
+]  # fmt: skip
+# The operators that a pass calls, of those that are no operations on matrices.
+OPERATORS = {
+    "product_backward": ["product_backward"], "pairwise_backward": ["pairwise_backward"],
+    "field": ["field"], "direction": ["field"], "product": ["product"], "linear_form": [],
+}  # fmt: skip
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """The lists that were planned, the operators that were called in backwards, and what passes of
+    the engine were asked for and did not have."""
+    mc.pairwise("sum(x*z)", torch.ones(2, 2, requires_grad=True))  # registers the operators
+    from mercer._torch import passes, table
+
+    planned, called, refused = [], [], []
+    plan, unfollowed = passes.plan, _mercer.unfollowed
+
+    def planning(*arguments):
+        planned.append(plan(*arguments))
+        return planned[-1]
+
+    def calling(verb, *arguments, **options):
+        found = unfollowed(verb, *arguments, **options)
+        if verb.endswith("_backward"):
+            *_, names, product, _, by_w = (
+                arguments if verb[:2] == "pr" else (*arguments[:-2], False, *arguments[-2:])
+            )
+            asked = [True, bool(names), *([product] if verb[:2] == "pr" else []), by_w]
+            refused.extend(verb for ask, part in zip(asked, found, strict=True)
+                           if ask != (part is not None))  # fmt: skip
+        return found
+
+    monkeypatch.setattr(passes, "plan", planning)
+    monkeypatch.setattr(_mercer, "unfollowed", calling)
+    for name, function in table.FUNCTIONS.items():
+        counted = lambda *a, name=name, f=function: called.append(name) or f(*a)  # noqa: E731
+        monkeypatch.setitem(table.FUNCTIONS, name, counted)
+    return planned, called, refused
+
+
+def _call(draw, m, n, k, tensor):
+    """A call of a verb, its tensors by name, and which verb it is."""
+    f = draw.choice(FORMULAS)
+    read = set(_mercer.leaves(mc.parse(f)))
+    is_one_side = draw.random() < 0.4
+    n = m if is_one_side else n
+    given = {"x": tensor(m, k)} if is_one_side else {"x": tensor(m, k), "z": tensor(n, k)}
+    sides = {"w": (k,), "row": (m,), "col": (n,)}
+    given |= {leaf: tensor(*size) for leaf, size in sides.items() if leaf in read}
+    if is_one_side and {"row", "col"} <= read and draw.random() < 0.5:
+        given["col"] = given["row"]
+    numbers = {name: 1.5 for name in mc.parse(f).parameters if draw.random() < 0.3}
+    names = [name for name in mc.parse(f).parameters if name not in numbers]
+    given |= {name: tensor() for name in names}
+    options = {name: t for name, t in given.items() if name not in "xz"} | numbers
+    verb = draw.choice(["kernel_product", "pairwise", "sum"])
+    if verb == "kernel_product":
+        given["v"] = tensor(n, draw.choice([1, 3, 18]))
+        call = lambda: mc.kernel_product(f, given["x"], given.get("z"), given["v"], **options)  # noqa: E731
+    elif verb == "pairwise":
+        call = lambda: mc.pairwise(f, given["x"], given.get("z"), **options)  # noqa: E731
+    else:
+        call = lambda: mc.kernel_reduce(f, given["x"], given.get("z"), "sum", **options)  # noqa: E731
+    return call, given, verb
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_backward_runs_its_list(seed, watched, monkeypatch):
+    from mercer._torch import passes
+
+    planned, called, refused = watched
+    draw, noise = random.Random(seed), torch.Generator().manual_seed(seed)
+
+    def tensor(*shape, dtype=torch.float64):
+        return torch.rand(shape, generator=noise, dtype=dtype) + 0.5
+
+    for _ in range(25):
+        dtype = draw.choice([torch.float32, torch.float64])
+        m, n, k = (draw.choice([1, 5, 12, 20]) for _ in range(3))
+        monkeypatch.setattr(passes, "POINTS", draw.choice([0, 2]))
+        call, given, verb = _call(draw, m, n, k, lambda *s, d=dtype: tensor(*s, dtype=d))
+        inputs = [t for t in given.values() if draw.random() < 0.7] or [given["x"]]
+        inputs = list({id(t): t.requires_grad_() for t in inputs}.values())
+        out = call()
+        planned.clear(), called.clear()
+        is_recorded = draw.random() < 0.3
+        torch.autograd.grad(out, inputs, torch.ones_like(out), create_graph=is_recorded)
+        (steps,) = planned
+        verbs = [step.verb for step in steps]
+        assert not refused
+        assert not is_recorded or not {"product_backward", "pairwise_backward"} & set(verbs)
+        sums = "pairwise" if verb == "pairwise" else "product"
+        if "point_form" in verbs:  # whose points are made by operators too
+            passes_made = [name for name in called if name.endswith("_backward")]
+            assert passes_made == [name for name in verbs if name.endswith("_backward")]
+        else:
+            expected = [name for v in verbs for name in OPERATORS.get(v, [sums])]
+            own = [name for name in called if name not in ("matmul",)]
+            # A factor of w of a gradient is a formula of w.
+            if not any(step.without_weight or step.verb == "linear_form" for step in steps):
+                assert own == expected
+
+
+def _plan(f, weights="factors", wanted="x z v", sizes=(50, 60, 20), columns=3, doubles=False,
+          device=-1, facts="", **further):  # fmt: skip
+    options = {"along": "", "arrays": ""} | further
+    along, arrays = options.pop("along"), options.pop("arrays")
+    return _mercer.plan_backward(
+        mc.parse(f), weights, wanted, *sizes, columns, doubles, device, facts, along, arrays,
+        **options,
+    )  # fmt: skip
+
+
+def _short(passes):
+    return [(verb, rows, " ".join(by), " | ".join(yields)) for verb, rows, by, yields, *_ in passes]
+
+
+GAUSS = "exp(-sum((x-z)^2)/h)"
+
+
+@pytest.mark.parametrize(
+    ("request_", "passes"),
+    [
+        ({"wanted": "x z v p:h"}, [("product_backward", "x", "p:h", "x | p:h"),
+                                   ("product_backward", "z", "", "z | v")]),
+        ({"wanted": "x v p:h", "facts": "same_points same_sides"},
+         [("product_backward", "both", "p:h", "x | p:h | v")]),
+        ({"wanted": "x v", "facts": "same_points"}, [("product_backward", "x", "", "x"),
+                                                     ("product_backward", "z", "", "x | v")]),
+        ({"wanted": "x p:h", "facts": "recorded"}, [("field", "x", "x", "x"),
+                                                    ("sums", "x", "p:h", "p:h")]),
+        ({"wanted": "p:h v"}, [("sums", "x", "p:h", "p:h"), ("product", "z", "", "v")]),
+        ({"wanted": "x z", "weights": "matrix"}, [("pairwise_backward", "x", "", "x"),
+                                                  ("pairwise_backward", "z", "", "z")]),
+        ({"wanted": "x z", "weights": "other", "facts": "same_points same_sides"},
+         [("field", "both", "x", "x")]),
+        ({"wanted": "x", "sizes": (50, 60, 1), "columns": 1}, [("field", "x", "x", "x")]),
+        ({"wanted": "x", "sizes": (50, 60, 1), "columns": 1, "device": 0},
+         [("product_backward", "x", "", "x")]),
+        ({"wanted": "x", "device": 0, "facts": "tiny_items"}, [("field", "x", "x", "x")]),
+        ({"wanted": "x d:0", "along": "x"}, [("field", "x", "x", "x"),
+                                             ("direction", "x", "0", "d:0")]),
+    ],
+)  # fmt: skip
+def test_plans_of_a_gauss_kernel(request_, passes):
+    assert _short(_plan(GAUSS, **request_)) == passes
+
+
+def test_names_that_a_pass_does_not_take():
+    """Exponents that are numbers, and more than eight names."""
+    f = "sum(abs(x-z)^p)*h"
+    assert _short(_plan(f, wanted="x p:p p:h")) == [
+        ("product_backward", "x", "", "x"), ("sums", "x", "p:p", "p:p"), ("sums", "x", "p:h", "p:h")
+    ]  # fmt: skip
+    assert _short(_plan(f, wanted="x p:p p:h", arrays="p")) == [
+        ("product_backward", "x", "p:p p:h", "x | p:p | p:h")
+    ]
+    names = [f"a{i}" for i in range(_mercer.MOST_SUMS + 2)]
+    f = "sum(x*z)*(" + "+".join(names) + "+1)+row"
+    wanted = "x z row " + " ".join(f"p:{name}" for name in names)
+    first, second = _plan(f, wanted=wanted, facts="row")
+    assert first[2] == (*(f"p:{name}" for name in names[:7]), "row")
+    assert second[2] == tuple(f"p:{name}" for name in names[7:])
+
+
+@pytest.mark.parametrize(("device", "is_taken"), [(-1, True), (0, False)])
+def test_points_of_a_cosine_pay_by_the_row_of_the_device(device, is_taken):
+    f, sizes = "sum(x*z)/sqrt(sum(x*x)*sum(z*z))", (1000, 1000, 64)
+    passes = _plan(f, sizes=sizes, device=device)
+    assert (passes[0][0] == "point_form") == is_taken
+    for choice, expected in ((1, False), (2, True)):
+        passes = _plan(f, sizes=sizes, device=device, points=choice)
+        assert (passes[0][0] == "point_form") == expected
+
+
+def test_weights_of_few_features_are_sums_in_float32():
+    f = "exp(-sum(w*(x-z)^2))"
+    few, many = ((50, 60, k) for k in (16, 17))
+    for sizes, doubles, is_made in ((few, False, False), (few, True, True), (many, False, True)):
+        passes = _plan(f, wanted="x z w", sizes=sizes, doubles=doubles, facts="w")
+        assert [step[-1] for step in passes] == [is_made] * 2
+        assert "w" in passes[0][3]
+
+
+def test_explain_and_dump(capfd, monkeypatch):
+    text = mc.explain(GAUSS, (50, 60, 20), backward=True)
+    assert text.endswith(
+        "## backward of pairwise, by x z p:h\n"
+        "pairwise_backward, rows x, by p:h -> x p:h\npairwise_backward, rows z -> z\n\n"
+        "## backward of kernel_product, by x z p:h v\n"
+        "product_backward, rows x, by p:h -> x p:h\n"
+        "product_backward, rows z, with the product -> z v\n\n"
+    )
+    assert "backward" not in mc.explain(GAUSS, (50, 60, 20))
+    monkeypatch.setenv("MERCER_DUMP", "plan")
+    _plan(GAUSS, wanted="x")
+    assert capfd.readouterr().err.startswith("## backward of exp(")
+
+
+def test_modules_import_each_other_in_no_circle():
+    folder = pathlib.Path(mc.__file__).parent / "_torch"
+    imports = {path.stem: set() for path in folder.glob("*.py")}
+    for stem, found in imports.items():
+        for node in ast.parse((folder / f"{stem}.py").read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module == "mercer._torch":
+                found |= {a.name for a in node.names if a.name in imports} or {"__init__"}
+            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("mercer._torch."):
+                found.add(node.module.rsplit(".", 1)[1])
+    while free := {stem for stem, found in imports.items() if not found & imports.keys()}:
+        imports = {stem: found for stem, found in imports.items() if stem not in free}
+    assert not imports
