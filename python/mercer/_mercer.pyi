@@ -394,6 +394,14 @@ def summed_leaves(f: Expr, arrays: str) -> tuple[str, ...]:
     axes or lie on a device.
     """
 
+def sums_go_alone(weights: str, names: int, k: int, device: int) -> bool:
+    """Whether sums by so many names, without a field, are made one by one."""
+
+def tiny_batch(device: int) -> tuple[int, int]:
+    """
+    Pairs times features of a tiny item on a CUDA device, and how many items are too many for the engine.
+    """
+
 MOST_SUMS: int = 8
 
 def zoo_rows() -> list[dict[str, Any]]:

@@ -24,7 +24,6 @@ from mercer.errors import DtypeError
 
 _VERB = "parameter_gradient"
 _ENGINE = ("pairwise_backward", "product_backward", "kernel_product", "pairwise")
-_FEW_NAMES, _FEW_FEATURES = 2, 16
 _BLOCK = 1 << 22  # values of a derivative that are stored at a time
 
 
@@ -297,11 +296,17 @@ def _by_rows(
 
 
 def _are_sooner_alone(pairs: _Pairs, weights: _Weights, names: list[str]) -> bool:
-    """Where no field is asked for: a pass that has one takes as long as three products with df/dp
-    alone, or, of more than a few features, as two matrices of it."""
-    if weights.matrix is None:
-        return len(names) <= _FEW_NAMES
-    return len(names) == 1 and pairs.x.shape[-1] > _FEW_FEATURES
+    """Where no field is asked for: a pass has one all the same."""
+    kind = "factors" if weights.matrix is None else "matrix"
+    device = _cuda_index(pairs.x)
+    return _mercer.sums_go_alone(kind, len(names), pairs.x.shape[-1], device)
+
+
+def _cuda_index(array: Any) -> int:
+    """-1 for memory of the host."""
+    if not hasattr(array, "__cuda_array_interface__"):
+        return -1
+    return array.__dlpack_device__()[1]
 
 
 def _summed_leaves(pairs: _Pairs) -> tuple[str, ...]:

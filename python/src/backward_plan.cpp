@@ -2,6 +2,7 @@
 #include "ops/backward_plan.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "core/cuda_driver.h"
+#include "plan/backward_costs.h"
 #include "symbols.h"
 
 namespace mercer::python {
@@ -126,6 +128,22 @@ with v is among them, and whether the field lacks its factor of w.)");
       "f"_a, "arrays"_a, nb::sig("def summed_leaves(f: Expr, arrays: str) -> tuple[str, ...]"),
       "By which parameters, and row and w, a pass adds up derivatives beside its field; those named in `arrays` have\n"
       "axes or lie on a device.");
+  module.def(
+      "sums_go_alone",
+      [](const std::string& weights, std::size_t names, std::int64_t k, int device) {
+        return ops::sums_go_alone(weights_of(weights), names, k, capability_of(device));
+      },
+      "weights"_a, "names"_a, "k"_a, "device"_a,
+      nb::sig("def sums_go_alone(weights: str, names: int, k: int, device: int) -> bool"),
+      "Whether sums by so many names, without a field, are made one by one.");
+  module.def(
+      "tiny_batch",
+      [](int device) {
+        const plan::BackwardCosts& costs = plan::backward_costs(capability_of(device));
+        return std::pair{costs.tiny_item, costs.many_items};
+      },
+      "device"_a, nb::sig("def tiny_batch(device: int) -> tuple[int, int]"),
+      "Pairs times features of a tiny item on a CUDA device, and how many items are too many for the engine.");
   module.attr("MOST_SUMS") = ops::kMostSums;
 }
 

@@ -193,6 +193,17 @@ def test_points_of_a_cosine_pay_by_the_row_of_the_device(device, is_taken):
         assert (passes[0][0] == "point_form") == expected
 
 
+def test_a_matrix_times_points_is_a_pass_where_that_is_sooner():
+    """On CUDA, in float32; BLAS has it elsewhere, and a product u v' is never a matrix."""
+    for weights, doubles, device, is_pass in (
+        ("matrix", False, 0, True), ("matrix", True, 0, False), ("matrix", False, -1, False),
+        ("factors", False, 0, False),
+    ):  # fmt: skip
+        passes = _plan("sum(x*z)", weights, "x z", doubles=doubles, device=device)
+        verb = "linear_form_by_pass" if is_pass else "linear_form"
+        assert [step[0] for step in passes] == [verb] * 2
+
+
 def test_weights_of_few_features_are_sums_in_float32():
     f = "exp(-sum(w*(x-z)^2))"
     few, many = ((50, 60, k) for k in (16, 17))

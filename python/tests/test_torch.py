@@ -171,7 +171,9 @@ STEPS = [
 def test_steps(reduction, device, monkeypatch):
     from mercer._torch import evaluate, operands
 
-    monkeypatch.setattr(evaluate, "is_swarm", lambda pairs: True)  # the engine has no part in it
+    monkeypatch.setattr(
+        evaluate, "is_tiny_batch", lambda pairs: True
+    )  # the engine has no part in it
     assert set(mc._mercer.operations()) == set(evaluate._FUNCTIONS)
     x, z = positive(M, K, device=device).detach(), positive(N, K, device=device).detach()
     z[1] = x[2]

@@ -47,7 +47,9 @@ def forms(monkeypatch):
 
     found = []
     whole = linear_form.passed
-    monkeypatch.setattr(linear_form, "passed", lambda *a: found.append(whole(*a)) or found[-1])
+    monkeypatch.setattr(
+        linear_form, "passed", lambda *a, **how: found.append(whole(*a, **how)) or found[-1]
+    )
     monkeypatch.setattr(passes, "PASSES", 2)
     return found
 

@@ -180,7 +180,10 @@ class Planner {
         forms.linear && has_pairs && (!makes_weights_ || forms.linear_has_factor());
     if (is_linear) {
       std::erase_if(names, is_parameter);  // a linear form reads none
-      return add_field(Verb::linear_form, rows, names, by_w, product);
+      // Elsewhere BLAS is sooner than a pass.
+      const bool by_pass =
+          on_cuda() && request_.type == Dtype::float32 && request_.weights == PairWeights::matrix;
+      return add_field(by_pass ? Verb::linear_form_by_pass : Verb::linear_form, rows, names, by_w, product);
     }
     const Verb verb =
         request_.weights == PairWeights::factors ? Verb::product_backward : Verb::pairwise_backward;
@@ -322,6 +325,12 @@ std::vector<BackwardPass> plan_backward(const BackwardRequest& request) {
   if (has(request.wanted, "v") && !yields(passes, "v"))
     passes.push_back({.verb = Verb::product, .rows = PassRows::z, .yields = {"v"}});
   return passes;
+}
+
+bool sums_go_alone(PairWeights weights, std::size_t names, std::int64_t k, int capability) {
+  const plan::BackwardCosts& costs = plan::backward_costs(capability);
+  if (weights == PairWeights::factors) return names <= costs.names_alone_of_factors;
+  return names <= costs.names_alone_of_matrix && k > plan::kFewFeatures;
 }
 
 FieldVerb plan_field(const FieldRequest& request) {

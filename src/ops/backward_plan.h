@@ -50,6 +50,7 @@ struct BackwardPass {
     product_backward,   // the field of the rows, and sums beside it; the weights are u v'
     pairwise_backward,  // the same of a matrix of weights
     linear_form,        // the same as products of matrices (plan/linear_form.h)
+    linear_form_by_pass,  // that too, but the matrix times points by a pass over the pairs
     field,              // the field by one target
     sums,               // sums over the columns of the derivative by one leaf
     product,            // the matrix of the formula times v
@@ -93,5 +94,8 @@ struct FieldRequest {
 };
 FieldVerb plan_field(const FieldRequest& request);
 const char* name_of(FieldVerb verb);
+
+/// Whether sums by so many names, without a field, are made one by one.
+bool sums_go_alone(PairWeights weights, std::size_t names, std::int64_t k, int capability);
 
 }  // namespace mercer::ops

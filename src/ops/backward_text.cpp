@@ -85,8 +85,9 @@ std::string explain_backward(const Formula& f, ExplainShape shape, Dtype dtype, 
 }
 
 const char* name_of(BackwardPass::Verb verb) {
-  constexpr const char* kNames[] = {"point_form", "product_backward", "pairwise_backward", "linear_form",    "field",
-                                    "sums",       "product",          "direction",         "point_form_back"};
+  constexpr const char* kNames[] = {
+      "point_form", "product_backward", "pairwise_backward", "linear_form", "linear_form_by_pass",
+      "field",      "sums",             "product",           "direction",   "point_form_back"};
   return kNames[static_cast<int>(verb)];
 }
 

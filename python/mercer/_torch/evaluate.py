@@ -20,7 +20,7 @@ from torch import Tensor
 from mercer import _mercer
 from mercer._derived import parsed
 from mercer._torch import calls, separable
-from mercer._torch.operands import Pairs, Weights, is_swarm, options
+from mercer._torch.operands import Pairs, Weights, is_tiny_batch, options
 from mercer._torch.separable import Separable, Value
 
 # Values (m, n, k) of a block: what a processor's caches hold, and what fills a GPU. Where nothing
@@ -342,7 +342,7 @@ def _makes_whole(pairs: Pairs, wrt: str) -> bool:
     known = _known_whole(pairs.f, pairs.along, wrt, (min(m, 2), min(n, 2), min(k, 2)))
     if not known:
         block = _Block(pairs, slice(0, min(m, 2)), slice(0, min(n, 2)), separates=True)
-        values = block.evaluate(_steps(pairs.f, pairs.along, wrt, not is_swarm(pairs)))
+        values = block.evaluate(_steps(pairs.f, pairs.along, wrt, not is_tiny_batch(pairs)))
         known.append(separable.terms_of(values) is None or block.made_whole)
     return known[0]
 
@@ -350,7 +350,7 @@ def _makes_whole(pairs: Pairs, wrt: str) -> bool:
 def _evaluated(pairs: Pairs, wrt: str) -> Iterator[tuple[slice, slice, Value, _Block]]:
     """The derived formula on blocks. Those of whole values are too small for the engine."""
     is_whole = _makes_whole(pairs, wrt)
-    program = _steps(pairs.f, pairs.along, wrt, not is_whole and not is_swarm(pairs))
+    program = _steps(pairs.f, pairs.along, wrt, not is_whole and not is_tiny_batch(pairs))
     for rows, columns in _blocks(pairs, program, is_whole):
         block = _Block(pairs, rows, columns, separates=not is_whole)
         yield rows, columns, block.evaluate(program), block

@@ -24,9 +24,8 @@ from mercer._torch.weight_form import of_weights
 _PRODUCT = "sum(x*z)"
 
 
-def _times_points(matrix: Tensor, pairs: Pairs, points: Tensor) -> Tensor:
-    if not pairs.x.is_cuda or points.dtype == torch.float64:  # BLAS is sooner than a pass
-        return products.matmul(matrix, points)
+def _by_pass(matrix: Tensor, pairs: Pairs, points: Tensor) -> Tensor:
+    """The matrix times points, by a pass of the engine over the pairs."""
     x = pairs.x.to(points.dtype)
     near = pairs._replace(f=_PRODUCT, x=x, z=points, row=None, col=None, w=None)
     return autograd.call("pairwise_backward", *near, matrix, "", False)[0]
@@ -40,7 +39,12 @@ def _weighed(form: LinearForm, pairs: Pairs, points: Tensor) -> Tensor:
 
 
 def passed(
-    pairs: Pairs, weights: Weights, by: Sequence[str], needs_v: bool, without_weight: bool
+    pairs: Pairs,
+    weights: Weights,
+    by: Sequence[str],
+    needs_v: bool,
+    without_weight: bool,
+    is_by_pass: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The field to x, and gradients by `by` ("w", "row") and v."""
     form = linear_form(pairs.f)
@@ -53,7 +57,7 @@ def passed(
         z = z * col.unsqueeze(-1)
     found: dict[str, Tensor] = {}
     if amplitude is not None:
-        field = _times_points(amplitude, pairs, z)
+        field = _by_pass(amplitude, pairs, z) if is_by_pass else products.matmul(amplitude, z)
     else:
         assert u is not None
         assert v is not None

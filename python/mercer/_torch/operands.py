@@ -16,8 +16,6 @@ SCHEMA = (
     "str f, Tensor x, Tensor? z, Tensor? row, Tensor? col, Tensor? w, Tensor[] params, str names, "
     "float[] numbers, Tensor[] directions, str along, int i_offset, int j_offset"
 )
-# A CUDA batch of so many tiny items is one launch an item in the engine.
-_MANY_ITEMS, _TINY_ITEM = 32, 1 << 16
 
 
 class WeightForm(NamedTuple):
@@ -169,9 +167,18 @@ class Pairs(NamedTuple):
         )
 
 
-def is_swarm(pairs: Pairs) -> bool:
+@functools.lru_cache(64)
+def _tiny_batch(device: int) -> tuple[int, int]:
+    return _mercer.tiny_batch(device)
+
+
+def is_tiny_batch(pairs: Pairs) -> bool:
+    """Whether it is a CUDA batch of so many tiny items that the engine would launch too often."""
+    if not pairs.x.is_cuda:
+        return False
+    tiny_item, many_items = _tiny_batch(pairs.x.get_device())
     item = pairs.x.shape[-2] * pairs.columns.shape[-2] * pairs.x.shape[-1]
-    return pairs.x.is_cuda and item <= _TINY_ITEM and pairs.batch().numel() >= _MANY_ITEMS
+    return item <= tiny_item and pairs.batch().numel() >= many_items
 
 
 def options(pairs: Pairs) -> dict:

@@ -28,7 +28,7 @@ from torch.autograd import forward_ad
 from mercer import _mercer
 from mercer._derived import derivative, field_of, parsed
 from mercer._torch import autograd, calls, evaluate, table
-from mercer._torch.operands import SCHEMA, Pairs, Weights, is_swarm, options
+from mercer._torch.operands import SCHEMA, Pairs, Weights, is_tiny_batch, options
 
 _FIELDS = len(Pairs._fields)
 # Bytes of the weights of some rows that are made at once, where they are a product u v'.
@@ -59,8 +59,8 @@ def _define(name: str, further: str, result: str = "Tensor") -> Callable[..., An
 
 
 def _in_engine(pairs: Pairs) -> bool:
-    """Whether the engine computes this: no derivative of second order, no swarm of tiny items."""
-    return not pairs.along and not is_swarm(pairs)
+    """Whether the engine computes this: no derivative of second order, no batch of tiny items."""
+    return not pairs.along and not is_tiny_batch(pairs)
 
 
 def _points(pairs: Pairs) -> tuple[Tensor, Tensor | None]:

@@ -17,7 +17,7 @@ from mercer import _mercer
 from mercer._derived import derivative, parsed
 from mercer._torch import autograd, linear_form
 from mercer._torch.calls import field, matrix, ones, over_columns, product
-from mercer._torch.operands import Pairs, Weights, is_swarm, like
+from mercer._torch.operands import Pairs, Weights, is_tiny_batch, like
 from mercer._torch.point_form import PointForm
 from mercer._torch.weight_form import GradientByWeights
 
@@ -116,7 +116,7 @@ def plan(pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool = False) ->
         tuple([p.ndim > 0 or p.is_cuda for p in params]), along,
         _extent(m), _extent(m if z is None else z.shape[-2]), _extent(k),
         1 if v is None else _extent(v.shape[-1]), pairs.type == torch.float64, x.get_device(),
-        z is None, row is col and i_offset == j_offset, is_swarm(pairs),
+        z is None, row is col and i_offset == j_offset, is_tiny_batch(pairs),
         _is_recorded(pairs, weights), w is not None, row is not None, col is not None,
         POINTS, PASSES,
     )  # fmt: skip
@@ -173,8 +173,8 @@ class _Backward:
 
     def over_pairs(self, step: Pass) -> None:
         pairs, weights = self._side(step.rows)
-        own = linear_form.passed if step.verb == "linear_form" else _passed
-        result, sums = own(pairs, weights, step.by, step.has_product, step.without_weight)
+        what = step.by, step.has_product, step.without_weight
+        result, sums = _PASSED[step.verb](pairs, weights, *what)
         # With both sides at once sums are twice those of one side, and v is behind u.
         is_twice = step.rows == "both"
         results = [result, *(sums[name] / 2 if is_twice else sums[name] for name in step.by)]
@@ -252,6 +252,7 @@ _RUN: dict[str, Callable[[_Backward, Pass], None]] = {
     "product_backward": _Backward.over_pairs,
     "pairwise_backward": _Backward.over_pairs,
     "linear_form": _Backward.over_pairs,
+    "linear_form_by_pass": _Backward.over_pairs,
     "field": _Backward.field,
     "sums": _Backward.sums,
     "product": _Backward.product,
@@ -282,3 +283,11 @@ def _passed(
     if needs_v:
         sums["v"] = further[-1]
     return gradient, sums
+
+
+_PASSED: dict[str, Callable[..., tuple[Tensor, dict[str, Tensor]]]] = {
+    "product_backward": _passed,
+    "pairwise_backward": _passed,
+    "linear_form": lambda *what: linear_form.passed(*what),
+    "linear_form_by_pass": lambda *what: linear_form.passed(*what, is_by_pass=True),
+}

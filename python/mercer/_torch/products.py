@@ -18,7 +18,7 @@ from torch import Tensor
 from mercer import _mercer
 from mercer._derived import parsed
 from mercer._torch import autograd, batching, operators, table
-from mercer._torch.operands import Pairs, computing_type, is_swarm
+from mercer._torch.operands import Pairs, computing_type, is_tiny_batch
 
 _PRODUCT = "sum(x*z)"
 # Terms that the engine's products of matrices on GPUs add up at once.
@@ -60,7 +60,7 @@ def _compute(a: Tensor, b: Tensor) -> Tensor:
     if kind == torch.float64 or is_taken:
         return a.to(kind) @ b.to(kind)
     rows, columns = a.resolve_neg(), b.resolve_neg().mT
-    if is_swarm(Pairs(_PRODUCT, rows, columns, *[None] * 3, [], "", [], [], "", 0, 0)):
+    if is_tiny_batch(Pairs(_PRODUCT, rows, columns, *[None] * 3, [], "", [], [], "", 0, 0)):
         return _in_double(rows, columns)
     if is_long:
         return _of_parts(rows, columns)

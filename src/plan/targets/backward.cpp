@@ -5,9 +5,10 @@
 namespace mercer::plan {
 namespace {
 
+// capability; work of other points; tiny items, and many of them; names alone of factors and of a matrix
 constexpr BackwardCosts kCosts[] = {
-    {0, std::int64_t{1} << 22},
-    {80, std::int64_t{1} << 29},
+    {0, std::int64_t{1} << 22, 0, 0, 2, 1},
+    {80, std::int64_t{1} << 29, std::int64_t{1} << 16, 32, 2, 1},
 };
 
 }  // namespace
