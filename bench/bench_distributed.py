@@ -144,7 +144,7 @@ def main() -> None:
     on_gpus = options.device == "cuda"
     if on_gpus:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-        dist.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
+        dist.init_process_group("cpu:gloo,cuda:nccl")
     else:
         torch.set_num_threads(1)
         mc.set_num_threads(1)
