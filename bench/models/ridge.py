@@ -107,7 +107,7 @@ def path_of_ridges(sets: Sets) -> Result:
     unit = product_time(system, y)
     ours, (scores, products) = seconds(
         lambda: generalised(
-            system, y, ridges, rank="auto", tol=1e-3, max_iter=None, probes=16, seed=0
+            system, y, ridges, rank="auto", tol=1e-3, max_iter=None, probes=32, seed=0
         )
     )
     wide = x.astype("float64")

@@ -222,7 +222,11 @@ def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int,
     """(F [n, rank], the mean diagonal that F F^T leaves of S K S), by randomly pivoted Cholesky.
 
     A block of rows is drawn at once, each with the probability of what is left of its diagonal.
+    Of rank 0 nothing is read, and 0 is said to be left.
     """
+    if rank == 0:
+        return space.zeros(x.shape[0], 0), space.zeros(1)[0]
+    kernel.require_rows()
     n, xp, wide = x.shape[0], space.xp, space.of("float64")
     diagonal = kernel.diagonal(x)
     diagonal = diagonal if scale is None else diagonal * scale[:, 0] ** 2
@@ -232,7 +236,7 @@ def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int,
         size = min(BLOCK, rank - start)
         drawn = -xp.log((_hashed(space, n, 1, seed + 1 + start)[:, 0] + 0.5) / 2**32)
         pivots = xp.argsort(drawn / xp.where(left > rounding, left, 1e-30 + 0 * left))[:size]
-        rows = kernel.matrix(x[pivots], x)
+        rows = kernel.rows(x, pivots)
         if scale is not None:
             rows = scale[pivots] * rows * scale[:, 0]
         done = factor[:, :start]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,18 @@ class FittedKernel:
     def require_symmetric(self) -> None:
         if self.formula is not None and not self.formula.symmetric:
             raise ValueError(f"kernel must be symmetric in x and z. Received {self.formula}")
+
+    def require_rows(self) -> None:
+        """Rows of the matrix are kernels of some points: not of a formula that reads indices."""
+        if self.formula is not None and re.search(r"\b[ij]\b", str(self.formula)):
+            raise NotImplementedError(
+                "rank must be 0 for a formula that reads indices: a preconditioner is made of rows "
+                f"of its matrix. Received {self.formula}"
+            )
+
+    def rows(self, x: Any, pivots: Any) -> Any:
+        """Rows of the matrix of x [n, d] at row numbers [r], [r, n]."""
+        return x[pivots] if self.formula is None else self.matrix(x[pivots], x)
 
     def points(self, x: Any, space: Space) -> Any:
         """x [n, d] as the formula sees it: x times the root of the metric."""

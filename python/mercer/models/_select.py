@@ -13,18 +13,19 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
-from mercer.models._solve import Path, System
+from mercer.models import _paths
+from mercer.models._solve import System
 
 #: Points up to which eigenvalues serve a path of ridges sooner than products do.
 SPECTRUM = {"cpu": 1500, "cuda": 8192}
-#: Products for a path at most where max_iter is None.
-PATIENCE = 300
 
 
 def mean_inverse(system: System, seed: int, probes: int = 16) -> float:
     """The mean of the diagonal of A^-1, without a factor."""
-    path = system.path(np.array([system.ridge]), "auto", seed)
-    trace = float(traces_of_inverses(path, probes, seed)[0][0])
+    ridges = np.array([system.ridge])
+    found = _paths.solve(system, system.space.zeros(system.n, 0), ridges, rank="auto", tol=1.0,
+                         max_iter=None, probes=probes, seed=seed)  # fmt: skip
+    trace = float(found.traces[0])
     kept = rows_that_count(system)  # a row of weight 0 has 1 / ridge on the diagonal
     return (trace - (system.n - kept) / max(system.ridge, 1e-300)) / max(kept, 1)
 
@@ -79,14 +80,13 @@ def generalised(
     max_iter: int | None, probes: int, seed: int,
 ) -> tuple[np.ndarray, int]:  # fmt: skip
     """(mean squared errors [ridges], products taken); infinite where tol was missed."""
-    path = system.path(ridges, rank, seed)
     s = system.scale
-    columns, met, taken = path.solve(y if s is None else s * y, tol, max_iter or PATIENCE)
-    traces, more = traces_of_inverses(path, probes, seed)
+    found = _paths.solve(system, y if s is None else s * y, ridges, rank=rank, tol=tol,
+                         max_iter=max_iter, probes=probes, seed=seed)  # fmt: skip
     scores = np.full(len(ridges), np.inf)
-    for i in np.flatnonzero(met):
-        scores[i] = gcv(system, columns[i], float(ridges[i]), float(traces[i]))
-    return np.where(np.isfinite(scores), scores, np.inf), taken + more
+    for i in np.flatnonzero(found.met):
+        scores[i] = gcv(system, found.columns[i], float(ridges[i]), float(found.traces[i]))
+    return np.where(np.isfinite(scores), scores, np.inf), found.taken
 
 
 def gcv(system: System, a: Any, ridge: float, trace: float) -> float:
@@ -96,24 +96,3 @@ def gcv(system: System, a: Any, ridge: float, trace: float) -> float:
     square = float(((ridge * a) ** 2).sum()) / (mass * a.shape[1])
     degrees = system.n - ridge * trace
     return square / (1 - min(degrees / max(mass, rows_that_count(system)), 1 - 1e-12)) ** 2
-
-
-def traces_of_inverses(path: Path, probes: int, seed: int,
-                       tol: float = 0.1) -> tuple[np.ndarray, int]:  # fmt: skip
-    """(traces of A^-1 [ridges], products) from signs z, with the preconditioner as their control.
-
-    Its trace is known, so that what z^T P^-1 z misses of it says, by regression, what z^T A^-1 z
-    misses: nearly all where P is near A, nothing where it is not. The error of z^T A^-1 z by
-    conjugate gradients from 0 is of the order of tol^2.
-    """
-    space, n = path.system.space, path.system.n
-    z = space.array(np.random.default_rng(seed).choice([-1.0, 1.0], (n, probes)))
-    columns, _, taken = path.solve(z, tol, PATIENCE)
-    traces = []
-    for i, column in enumerate(columns):
-        known, exact = path.preconditioned(z, i)
-        found, control = space.sums(z * column), space.sums(z * known)
-        spread = control - control.mean()
-        slope = spread @ found / max(spread @ spread, 1e-300)
-        traces.append(found.mean() + slope * (exact - control.mean()))
-    return np.array(traces), taken

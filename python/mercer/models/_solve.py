@@ -299,26 +299,6 @@ class Path:
         )  # fmt: skip
         return x, host(info), int(host(taken).max(initial=0))
 
-    def solve(self, b: Any, tol: float,
-              max_iter: int | None) -> tuple[list[Any], np.ndarray, int]:  # fmt: skip
-        """(a [n, k] of each ridge, whether tol was met [R], products) for b [n, k]."""
-        x, info, taken = self.columns(b, tol, max_iter)
-        k = b.shape[1]
-        parts = [x[:, i * k : (i + 1) * k] for i in range(len(self.ridges))]
-        return parts, (info.reshape(-1, k) == 0).all(1), taken
-
-    def preconditioned(self, z: Any, i: int) -> tuple[Any, float]:
-        """(P^-1 z, trace of P^-1) for the preconditioner P of ridge i; zeros without one.
-
-        The trace is the derivative of log det P by the ridge, from two values of it.
-        """
-        if self.inverse is None:
-            return 0 * z, 0.0
-        ridge, step = max(float(self.ridges[i]), TINY), 1e-3
-        ends = [self.inverse.with_ridge(ridge * np.exp(h)).logdet() for h in (step, -step)]
-        trace = (ends[0] - ends[1]) / (2 * step * ridge)
-        return self.inverse.with_ridge(ridge).solve(z), trace
-
 
 #: The least ridge of a preconditioner.
 TINY = 1e-12
@@ -351,7 +331,10 @@ def diagonal_left(operator: Any, inverse: Any) -> float:
     """The mean diagonal of an operator without a ridge, less that of a preconditioner's factor."""
     if inverse is None:
         return 0.0
-    left = host(operator.diagonal()) - host(inverse.diagonal()) + inverse.ridge
+    whole = host(operator.diagonal())
+    # A ridge of that size, since eigenvalues far above a preconditioner's ridge are cut off.
+    ridge = max(float(abs(whole).mean(dtype=np.float64)), TINY)
+    left = whole - host(inverse.with_ridge(ridge).diagonal()) + ridge
     return max(float(left.mean(dtype=np.float64)), 0.0)
 
 

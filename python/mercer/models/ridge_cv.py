@@ -24,9 +24,9 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
     alphas: the ridges to choose from. bandwidths: multiples of ``bandwidth`` to choose from, where
     the formula has a bandwidth to choose. select: "loo", the errors of all points left out one by
     one, exactly, from the eigenvalues of each bandwidth's matrix; "gcv", generalised
-    cross-validation, for which one run of conjugate gradients serves all ridges, outputs and
-    ``n_probes`` random vectors of a bandwidth; "auto", the first up to 1500 points (8192 on CUDA).
-    The other parameters, and how the last fit is solved: those of KernelRidge.
+    cross-validation, for which one run of conjugate gradients serves all ridges, outputs and at
+    most ``n_probes`` random vectors of a ridge and bandwidth; "auto", the first up to 1500 points
+    (8192 on CUDA). The other parameters, and how the last fit is solved: those of KernelRidge.
 
     Attributes of KernelRidge, with ``alpha_`` and ``bandwidth_`` chosen, and ``best_score_``, the
     mean squared error of the choice; ``select_``; ``cv_results_``, a dict of ``alphas`` [A],
@@ -50,7 +50,7 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         bandwidths: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
         metric: Any = None,
         select: str = "auto",
-        n_probes: int = 16,
+        n_probes: int = 32,
         solver: str = "auto",
         rank: int | str = "auto",
         tol: float = 1e-3,

@@ -1,0 +1,222 @@
+"""A path of ridges by conjugate gradients: targets and random signs share each product, and leave.
+
+Every ridge has a column for each target and some of random signs z, whose z^T A^-1 z estimate the
+trace of the inverse. A product is of all columns that are left, so that those of large ridges, done
+after a few, cost little beside those of small ones.
+
+Signs need no solution: after j steps their form lies between Gauss's quadrature, the sum of steps
+times squares so far, and Gauss and Radau's, which takes the least eigenvalue of P^-1 A into account
+(Meurant, Tichy, Numer. Algorithms 62, 2013). That is known, ridge / (ridge of P) or more, since
+A - ridge is nowhere below P - its ridge, and close to where most of the spectrum lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import mercer as mc
+from mercer.models import _memory
+from mercer.models._arrays import host
+from mercer.models._fixed import low_rank
+from mercer.models._solve import MAX_RANK, System, auto_rank
+
+#: Products at most where max_iter is None.
+PATIENCE = 300
+#: Half of the bracket of a mean form that signs stop at, as a part of it.
+BRACKET = 5e-3
+#: The residual that they stop at in any case: their form is then known to about its square.
+LOOSELY = 0.03
+#: Signs of a ridge at least.
+FEW = 4
+
+
+def rank_of(system: System, rank: int | str) -> int:
+    """Columns of the preconditioner: on a CPU 700 for 5000 points where rank is "auto"."""
+    if rank != "auto":
+        return max(0, min(int(rank), system.n))
+    if system.space.device != "cpu":
+        wanted = auto_rank(system.n)
+    else:
+        wanted = min(int(10 * system.n**0.5), system.n // 4, MAX_RANK)
+    column = system.n * np.dtype(system.space.dtype).itemsize
+    return max(1, min(wanted, _memory.free(system.space) // (10 * column)))
+
+
+@dataclass
+class Found:
+    """Of R ridges and k targets."""
+
+    columns: list[Any]  # a [n, k] of each ridge
+    met: np.ndarray  # [R], whether tol was met by all targets
+    traces: np.ndarray  # [R], estimates of the trace of A^-1
+    taken: int  # products
+
+
+class Inverse:
+    """P^-1 of P = F F^T + ridge for a ridge of each column, by eigenvalues of F^T F."""
+
+    def __init__(self, system: System, ridges: np.ndarray, rank: int, seed: int) -> None:
+        self.space, self.n = system.space, system.n
+        self.factor, left = low_rank(
+            system.kernel, system.x, system.scale, self.space, min(rank, self.n), seed
+        )
+        self.left = max(float(left), 0.0)
+        values, self.vectors = mc.linalg.eigh(self.factor.T @ self.factor)
+        self.values = np.maximum(host(values).astype("float64"), 0)
+        least = 16 * np.finfo(self.space.dtype).eps * self.values.max(initial=0)
+        self.ridges = np.maximum(ridges + self.left / 10, max(least, 1e-12))
+
+    def __call__(self, v: Any, which: np.ndarray) -> Any:
+        """P^-1 v for v [n, c], column j with ridge number which[j]."""
+        ridges = self.ridges[which]
+        small = self.vectors.T @ (self.factor.T @ v)
+        small = self.vectors @ (small * self.space.array(1 / (self.values[:, None] + ridges)))
+        return (v - self.factor @ small) * self.space.array(1 / ridges)
+
+    def traces(self) -> np.ndarray:
+        """Of P^-1 for each ridge."""
+        rest = (self.n - len(self.values)) / self.ridges
+        return rest + (1 / (self.values[:, None] + self.ridges)).sum(0)
+
+
+def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: float,
+          max_iter: int | None, probes: int, seed: int) -> Found:  # fmt: skip
+    """(S K S + ridge) a = b for b [n, k] and every ridge, and the traces of the inverses.
+
+    A column whose matrix shows itself not to be positive definite is not met.
+    """
+    space, xp, (n, k), many = system.space, system.space.xp, b.shape, len(ridges)
+    inverse = Inverse(system, ridges, rank_of(system, rank), seed)
+    run = _Run(system.with_ridge(0.0), ridges, inverse, tol, max_iter or PATIENCE, k)
+    counts = [run.count(i, probes) for i in range(many)]
+    draws = np.random.default_rng(seed).choice([-1.0, 1.0], (n, max(counts)))
+    signs = space.array(draws)
+    columns = xp.concatenate([part for count in counts for part in (b, signs[:, :count])], axis=1)
+    which = np.repeat(np.arange(many), [k + count for count in counts])
+    owner = np.concatenate([np.arange(k + count) for count in counts])
+    run.begin(columns, which, owner)
+    run.go()
+    met = run.polish(b) if k else np.ones((many, 0), bool)
+    parts = [run.solved[:, i * k : (i + 1) * k] for i in range(many)]
+    return Found(parts, met.all(1), run.traces(), run.taken)
+
+
+class _Run:
+    """The columns that are left, each for a ridge and one of k targets or of random signs."""
+
+    def __init__(self, system: System, ridges: np.ndarray, inverse: Inverse, tol: float, most: int,
+                 k: int) -> None:  # fmt: skip
+        self.system, self.space, self.inverse, self.k = system, system.space, inverse, k
+        self.ridges, self.tol, self.most, self.taken = ridges, tol, most, 0
+        self.solved = self.space.zeros(system.n, len(ridges) * k)
+        self.failed = np.zeros((len(ridges), k), bool)
+        self.forms: dict[tuple[int, int], tuple[float, float]] = {}  # and those with P^-1
+
+    def count(self, i: int, probes: int) -> int:
+        """Signs of ridge i: few where the preconditioner leaves little of its trace."""
+        if len(self.inverse.values) == 0:
+            return probes
+        share = min(1.0, 4 * self.inverse.left / max(self.ridges[i], 1e-300))
+        return min(probes, max(FEW, int(np.ceil(probes * share))))
+
+    def product(self, v: Any, which: np.ndarray) -> Any:
+        self.taken += 1
+        return self.system.product(v) + v * self.space.array(self.ridges[which])
+
+    def begin(self, r: Any, which: np.ndarray, owner: np.ndarray, lengths: Any = None) -> None:
+        space = self.space
+        self.which, self.owner, self.r, self.x = which, owner, r, 0 * r
+        lengths = space.norms(r) if lengths is None else lengths
+        self.least = lengths * np.where(owner < self.k, 0.9 * self.tol, LOOSELY)
+        self.p = self.inverse(r, which)
+        self.rho = space.sums(r * self.p)
+        self.form, self.first = 0 * self.rho, self.rho
+        self.low = self.ridges[which] / self.inverse.ridges[which]
+        self.radau = 1 / np.maximum(self.low, 1e-300)
+        self.part = np.full(len(which), 0.5)  # of a bracket, where the form lies
+        self._leave(self.rho <= 0, self.rho < 0)
+
+    def polish(self, b: Any) -> np.ndarray:
+        """Columns whose recurrence promised too much go on from what is measured. [R, k]: met."""
+        many, k, space = len(self.ridges), self.k, self.space
+        which, owner = np.repeat(np.arange(many), k), np.tile(np.arange(k), many)
+        right, last = space.xp.concatenate([b] * many, axis=1), np.inf
+        lengths = space.norms(right)
+        while True:
+            rest = right - self.product(self.solved, which)
+            gaps = space.norms(rest)
+            met = gaps <= self.tol * lengths
+            left = np.flatnonzero(~met & ~self.failed.ravel())
+            worst = (gaps[left] / np.maximum(lengths[left], 1e-300)).max(initial=0)
+            if not left.size or self.taken >= self.most or not worst < 0.75 * last:
+                return met.reshape(many, k)
+            last, index = worst, space.index(left)
+            self.begin(space.array(rest[:, index]), which[left], owner[left], lengths[left])
+            self.go()
+
+    def go(self) -> None:
+        while self.which.size and self.taken < self.most:
+            self._step()
+        self._leave(np.ones(len(self.which), bool), np.zeros(len(self.which), bool))
+
+    def _step(self) -> None:
+        space = self.space
+        q = self.product(self.p, self.which)
+        curvature = space.sums(self.p * q)
+        bad = ~(curvature > 0)
+        step = np.where(bad, 0, self.rho / np.where(bad, 1, curvature))
+        steps = space.array(step)
+        self.x += steps * self.p
+        self.r -= steps * q
+        z = self.inverse(self.r, self.which)
+        new = space.sums(self.r * z)
+        before, wide = self.form, self.radau * self.rho
+        self.form = before + step * self.rho
+        gain = np.maximum(self.radau - step, 0)
+        turn = new / self.rho
+        self.radau = gain / np.maximum(self.low * gain + turn, 1e-300)
+        self.p = z + space.array(turn) * self.p
+        self.rho = new
+        narrow = self.radau * new
+        middle = self.form + self.part * narrow - before
+        self.part = np.clip(middle / np.where(wide > 0, wide, 1), 0, 1)
+        done = space.norms(self.r) <= self.least
+        done |= (self.owner >= self.k) & (narrow <= 2 * BRACKET * self.form)
+        self._leave(done | bad | ~(new > 0), bad)
+
+    def _leave(self, leaves: np.ndarray, failed: np.ndarray) -> None:
+        """Writes down what these columns found, and closes up."""
+        if not leaves.any():
+            return
+        for j in np.flatnonzero(leaves):
+            i, own = int(self.which[j]), int(self.owner[j])
+            if own < self.k:
+                self.failed[i, own] |= failed[j]
+                self.solved[:, i * self.k + own] += self.x[:, j]
+            elif not failed[j]:
+                missing = max(float(self.part[j] * self.radau[j] * self.rho[j]), 0.0)
+                missing = missing if missing < self.form[j] / 10 else 0.0  # no ridge, no bracket
+                self.forms[i, own] = (float(self.form[j]) + missing, float(self.first[j]))
+        kept = np.flatnonzero(~leaves)
+        index = self.space.index(kept)
+        self.x, self.r, self.p = (self.space.array(a[:, index]) for a in (self.x, self.r, self.p))
+        for name in ("which", "owner", "least", "rho", "form", "first", "low", "radau", "part"):
+            setattr(self, name, getattr(self, name)[kept])
+
+    def traces(self) -> np.ndarray:
+        """Of A^-1 for each ridge, with P^-1 as the control variate of the forms."""
+        known, found = self.inverse.traces(), np.full(len(self.ridges), np.nan)
+        for i in range(len(self.ridges)):
+            pairs = np.array([pair for (ridge, _), pair in self.forms.items() if ridge == i])
+            if not len(pairs):
+                continue
+            form, control = pairs.T
+            spread = control - control.mean()
+            slope = 1.0
+            if len(pairs) >= 2 * FEW:
+                slope = spread @ form / max(spread @ spread, 1e-300)
+            found[i] = form.mean() + slope * (known[i] - control.mean())
+        return found

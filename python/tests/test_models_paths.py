@@ -1,0 +1,134 @@
+"""Paths of ridges whose columns leave when they are done, against dense float64 algebra."""
+
+from __future__ import annotations
+
+import mercer as mc
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", minversion="1.6")
+from mercer.models import _paths
+from mercer.models._arrays import Space, host
+from mercer.models._kernels import fit_kernel
+from mercer.models._solve import System
+
+RIDGES = np.array([3.0, 0.3, 0.03])
+OPTIONS = {"rank": 60, "max_iter": None, "probes": 32, "seed": 0}
+
+
+def system_of(dtype="float64", library="numpy", weighted=False, n=400):
+    """(system, y [n, 2], its matrix without a ridge in float64)."""
+    if library == "torch":
+        pytest.importorskip("torch")
+    rng, space = np.random.default_rng(0), Space(library, "cpu", dtype)
+    x = rng.normal(size=(n, 3)).astype(dtype)
+    y = np.sin(x[:, :2]) + 0.3 * rng.normal(size=(n, 2))
+    w = rng.uniform(0.5, 2, n).astype(dtype) if weighted else None
+    kernel = fit_kernel("gauss", x, space, bandwidth=1.0)
+    weights = None if w is None else space.array(w)
+    k = mc.kernel_matrix(mc.gauss(bandwidth=1.0), x.astype("d"))
+    s = np.ones(n) if w is None else np.sqrt(w.astype("d"))
+    return System(kernel, space.array(x), space, 0.0, weights), space.array(y), s[:, None] * k * s
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_columns_meet_their_tolerance(library, dtype, weighted):
+    system, y, k = system_of(dtype, library, weighted)
+    tol = 1e-4 if dtype == "float32" else 1e-9
+    found = _paths.solve(system, y, RIDGES, tol=tol, **OPTIONS)
+    assert found.met.all()
+    rounding = 400 * np.finfo(dtype).eps * np.linalg.norm(k, 2)
+    for ridge, a, trace in zip(RIDGES, found.columns, found.traces, strict=True):
+        a, b = host(a).astype("d"), host(y).astype("d")
+        gap = np.linalg.norm(k @ a + ridge * a - b, axis=0)
+        bound = tol * np.linalg.norm(b, axis=0) + rounding * np.linalg.norm(a, axis=0)
+        assert (gap <= bound).all()
+        inverse = np.linalg.inv(k + ridge * np.eye(400))
+        # Four standard errors of 32 signs, without what the control variate takes away.
+        spread = np.sqrt(2 * (inverse**2).sum() / 32)
+        assert abs(trace - np.trace(inverse)) <= 4 * spread + 0.01 * np.trace(inverse)
+
+
+def test_forms_are_within_their_bracket():
+    """The bracket holds the form: where it is narrow, so is the error."""
+    system, _, k = system_of()
+    inverse = _paths.Inverse(system, RIDGES, 60, 0)
+    run = _paths._Run(system, RIDGES, inverse, 1e-3, 300, 0)
+    z = np.random.default_rng(1).choice([-1.0, 1.0], (400, 5))
+    run.begin(np.tile(z, 3), np.repeat(np.arange(3), 5), np.tile(np.arange(5), 3))
+    run.go()
+    for (i, j), (form, _) in run.forms.items():
+        exact = z[:, j] @ np.linalg.solve(k + RIDGES[i] * np.eye(400), z[:, j])
+        assert abs(form / exact - 1) <= 2 * _paths.BRACKET + _paths.LOOSELY**2
+    assert len(run.forms) == 15
+
+
+@pytest.mark.parametrize("rank", [0, 1, 60])
+def test_the_inverse_is_that_of_factor_and_ridge(rank):
+    system, _, k = system_of()
+    inverse = _paths.Inverse(system, RIDGES, rank, 0)
+    factor, v = inverse.factor, np.random.default_rng(1).normal(size=(400, 3))
+    if rank:
+        assert inverse.left == pytest.approx(np.trace(k - factor @ factor.T) / 400)
+    got, traces = inverse(v, np.array([0, 1, 2])), inverse.traces()
+    for i, ridge in enumerate(inverse.ridges):
+        exact = np.linalg.inv(factor @ factor.T + ridge * np.eye(400))
+        np.testing.assert_allclose(got[:, i], exact @ v[:, i], atol=1e-9 * abs(exact).max())
+        assert traces[i] == pytest.approx(np.trace(exact), rel=1e-9)
+
+
+def test_columns_leave_the_products(monkeypatch):
+    system, y, _ = system_of()
+    widths, product = [], System.product
+
+    def counted(self, a):
+        widths.append(a.shape[1])
+        return product(self, a)
+
+    monkeypatch.setattr(System, "product", counted)
+    found = _paths.solve(system, y, RIDGES, tol=1e-6, **OPTIONS)
+    assert found.met.all()
+    assert len(widths) == found.taken
+    assert widths[:-1] == sorted(widths[:-1], reverse=True)  # the last one measures
+    assert widths[0] > 40
+    assert widths[-2] <= 2
+
+
+def test_what_a_recurrence_promised_is_measured(monkeypatch):
+    """Columns that end too early go on from what is left of their right-hand sides."""
+    system, y, k = system_of()
+    norms, looks = Space.norms, []
+
+    def flattered(self, a):
+        looks.append(1)
+        return norms(self, a) * (1e-3 if 3 <= len(looks) <= 12 else 1)
+
+    monkeypatch.setattr(Space, "norms", flattered)
+    found = _paths.solve(system, y, RIDGES, tol=1e-8, **OPTIONS)
+    assert found.met.all()
+    for ridge, a in zip(RIDGES, found.columns, strict=True):
+        gap = np.linalg.norm(k @ a + ridge * a - y, axis=0)
+        assert (gap <= 1.01e-8 * np.linalg.norm(y, axis=0)).all()
+
+
+def test_what_has_no_solution_is_not_met():
+    system, y, _ = system_of()
+    found = _paths.solve(system, y, RIDGES, tol=1e-8, **OPTIONS | {"max_iter": 3})
+    assert not found.met.any()
+    negative = fit_kernel("-exp(-sum((x-z)^2))", system.x, system.space)
+    bad = System(negative, system.x, system.space, 0.0)
+    found = _paths.solve(bad, y, RIDGES, tol=1e-8, **OPTIONS)
+    assert not found.met.any()
+    y[7, 1] = np.nan
+    assert not _paths.solve(system, y, RIDGES, tol=1e-8, **OPTIONS).met.any()
+
+
+def test_formulas_of_indices_have_no_preconditioner():
+    system, y, _ = system_of()
+    kernel = fit_kernel("exp(-sum((x-z)^2)) + (i == j)", system.x, system.space)
+    system = System(kernel, system.x, system.space, 0.0)
+    with pytest.raises(NotImplementedError, match="rank must be 0"):
+        _paths.solve(system, y, RIDGES, tol=1e-6, **OPTIONS)
+    assert _paths.solve(system, y, RIDGES, tol=1e-6, **OPTIONS | {"rank": 0}).met.all()
