@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 import mercer as mc
+import numpy as np
 import torch
 from distributed_worker import ROWS, WHOLE, close, derivatives, raises, randn, same
+from mercer import _random_pivots
 from torch.distributed.tensor import Shard
 
 N = 101
@@ -34,7 +36,9 @@ def check_cg(ranks):
     solution = torch.linalg.solve(dense, b)
     # A residual of 1e-10 |b|, by a matrix whose smallest eigenvalue is 0.5.
     bound = 2e-10 * b.norm(dim=0).max().item()
-    for inverse in (None, mc.linalg.nystrom(a, 30, seed=3), mc.linalg.pivoted_cholesky(a, 30)):
+    made = (mc.linalg.nystrom(a, 30, seed=3), mc.linalg.pivoted_cholesky(a, 30),
+            mc.linalg.rpcholesky(a, 30, block=7))  # fmt: skip
+    for inverse in (None, *made):
         x, info, rounds = mc.linalg.cg(a, ranks.put(b), preconditioner=inverse, check=False)
         assert x.placements == (ROWS,)
         close(x, solution, bound)
@@ -49,6 +53,39 @@ def check_cg(ranks):
     x = mc.linalg.cg(a, ranks.put(b), x0=ranks.put(solution), out=out)
     assert x is out
     close(out, solution, bound)
+
+
+def check_random_pivots(ranks):
+    """The same pivots on any number of ranks: those that one process finds in the stored matrix."""
+    a, dense = operators(ranks)
+    kernel, rank = (dense - 0.5 * torch.eye(N)).numpy(), 20
+    draws = _random_pivots.Draws(kernel.diagonal(), 2.0**-52, seed=5)
+    lower, pivots = np.zeros((N, 0)), []
+    while lower.shape[1] < rank:
+        some = draws.proposed(6)
+        left = kernel - lower @ lower.T
+        taken, small = draws.accepted(some, left[np.ix_(some, some)], rank - lower.shape[1])
+        pivots += some[taken].tolist()
+        lower = np.c_[lower, np.linalg.solve(small, left[some[taken]]).T]
+        draws.take(some[taken], (kernel - lower @ lower.T).diagonal())
+    assert len(set(pivots)) == rank
+    wanted = np.linalg.inv(lower @ lower.T + 0.5 * np.eye(N))
+    inverse = mc.linalg.rpcholesky(a, rank, block=6, seed=5)
+    rows = slice(a.first, a.first + a.rows)
+    # Rounding of 1e-15 times the condition of L L^T + ridge, below 1e3, twice.
+    close(inverse.apply(torch.eye(N).double()[rows]), torch.from_numpy(wanted[rows]), 1e-11)
+    assert inverse.rank == rank
+    for kind, words, call in (
+        (ValueError, "rpcholesky: rank must be", lambda: mc.linalg.rpcholesky(a, 0)),
+        (ValueError, "rpcholesky: ridge must be", lambda: mc.linalg.rpcholesky(a, 2, ridge=0.0)),
+        (ValueError, "rpcholesky: block must be", lambda: mc.linalg.rpcholesky(a, 2, block=0)),
+        (mc.LinAlgError, "rpcholesky: a without its ridge must be", lambda: mc.linalg.rpcholesky(
+            mc.linalg.KernelOperator("1+sum((x-z)^2)", ranks.put(randn(N, 3))), 5, ridge=1.0)),
+        (NotImplementedError, "for formulas that read indices", lambda: mc.linalg.rpcholesky(
+            mc.linalg.KernelOperator("exp(-sum((x-z)^2))*(i+j)", ranks.put(randn(N, 3))), 5,
+            ridge=1.0)),
+    ):  # fmt: skip
+        raises(kind, words, call)
 
 
 def check_ridges_of_columns(ranks):
@@ -143,7 +180,9 @@ def check_few_points(ranks):
         x, b = randn(n, 2, seed=1), randn(n, 2, seed=2)
         a = mc.linalg.KernelOperator("gauss", ranks.put(x), ridge=0.5)
         dense = mc.pairwise("gauss", x) + 0.5 * torch.eye(n).double()
-        for inverse in (None, mc.linalg.nystrom(a, 2), mc.linalg.pivoted_cholesky(a, 2)):
+        made = [getattr(mc.linalg, name)(a, 2)
+                for name in ("nystrom", "pivoted_cholesky", "rpcholesky")]  # fmt: skip
+        for inverse in (None, *made):
             found = mc.linalg.cg(a, ranks.put(b), preconditioner=inverse)
             close(found, torch.linalg.solve(dense, b), 1e-8)
         close(mc.linalg.eigh_top(a, n)[0], torch.linalg.eigvalsh(dense), 1e-9)

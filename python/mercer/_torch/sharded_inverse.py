@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from mercer import _random_pivots
 from mercer._torch import agreement
 from mercer._torch.sharded_operator import ShardedOperator, begin
 from mercer.errors import LinAlgError
@@ -133,11 +135,17 @@ def pivoted_cholesky(a: ShardedOperator, rank: int) -> ShardedPreconditioner:
             left = left - lower[:, step] ** 2
             if a.first <= pivot < a.first + a.rows:
                 left[pivot - a.first] = 0
-        values, vectors = a.eigh(a.gram(lower, lower))
-        kept = values > torch.finfo(a.dtype).eps * values.max().clamp(min=0) if rank else values > 0
-        values, vectors = values[kept], vectors[:, kept]
-        columns = lower @ (vectors / values.sqrt())
-        return _damped(a, columns, values, a.ridge, 0.0, 1 / a.ridge)
+        return _of_factor(a, lower, a.ridge)
+
+
+def _of_factor(a: ShardedOperator, lower: Tensor, ridge: float) -> ShardedPreconditioner:
+    """(L L^T + ridge)^-1 of the rows of L."""
+    values, vectors = a.eigh(a.gram(lower, lower))
+    least = torch.finfo(a.dtype).eps * values.max().clamp(min=0) if len(values) else 0
+    kept = values > least
+    values, vectors = values[kept], vectors[:, kept]
+    columns = lower @ (vectors / values.sqrt())
+    return _damped(a, columns, values, ridge, 0.0, 1 / ridge)
 
 
 def _next_pivot(a: ShardedOperator, left: Tensor, lower: Tensor) -> tuple[float, int, Tensor]:
@@ -149,3 +157,54 @@ def _next_pivot(a: ShardedOperator, left: Tensor, lower: Tensor) -> tuple[float,
     found = a.each(own)
     best = found[int(found[:, 0].argmax())]
     return best[0].item(), int(best[1].item()) if best[0].isfinite() else 0, best[2:]
+
+
+def rpcholesky(
+    a: ShardedOperator, rank: int, *, ridge: float | None = None, block: int | str = "auto",
+    seed: int = 0,
+) -> ShardedPreconditioner:  # fmt: skip
+    """What is left of the diagonal is gathered, n numbers a block: every rank draws the same."""
+    ridge = a.ridge if ridge is None else float(ridge)
+
+    def checks() -> None:
+        _random_pivots.check(rank, ridge, bool(a._reads))
+        _random_pivots.block_of(block, rank)
+
+    begin("rpcholesky", a, [rank, ridge, block, seed], checks)
+    with agreement.answered("rpcholesky"):
+        rank, size = min(rank, a.shape[0]), _random_pivots.block_of(block, rank)
+        own = _diagonal(a)
+        lower = own.new_zeros(a.rows, 0)
+        draws = _random_pivots.Draws(_on_all(a, own), torch.finfo(a.dtype).eps, seed)
+        for _ in range(4 * rank + 16):
+            if lower.shape[1] >= rank or draws.is_used_up:
+                break
+            proposed = draws.proposed(size)
+            pivots, fresh = _fresh_columns(a, lower, draws, proposed, rank)
+            lower, own = torch.cat([lower, fresh], 1), own - fresh.square().sum(1)
+            draws.take(pivots, _on_all(a, own))
+            own = torch.from_numpy(draws.left[a.first : a.first + a.rows]).to(own.device)
+        return _of_factor(a, lower, ridge)
+
+
+def _on_all(a: ShardedOperator, own: Tensor) -> np.ndarray:
+    return a.gathered(own.unsqueeze(1))[:, 0].cpu().numpy()
+
+
+def _fresh_columns(
+    a: ShardedOperator, lower: Tensor, draws: _random_pivots.Draws, proposed: np.ndarray, rank: int
+) -> tuple[np.ndarray, Tensor]:
+    """The pivots among the points, and this rank's rows of their columns of the factor."""
+    places = torch.from_numpy(proposed).to(lower.device)
+    points = a._points[places]
+    is_own = (places >= a.first) & (places < a.first + a.rows)
+    known = lower.new_zeros(len(places), lower.shape[1])
+    known[is_own] = lower[places[is_own] - a.first]
+    known = a.summed(known)  # one rank has each of the rows
+    (square,) = a.agreed(a.values(0, points, points, 0).double() - known @ known.mT)
+    square = square.cpu().numpy()
+    taken, small = draws.accepted(proposed, (square + square.T) / 2, rank - lower.shape[1])
+    columns = a.values(a.first, a._own, points[taken], 0).double() - lower @ known[taken].mT
+    factor = torch.from_numpy(small).to(lower.device)
+    fresh = torch.linalg.solve_triangular(factor, columns.mT, upper=False).mT
+    return proposed[taken], fresh

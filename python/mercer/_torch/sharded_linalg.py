@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from mercer._torch import agreement
 from mercer._torch.sharded_cg import cg
-from mercer._torch.sharded_inverse import nystrom, orthonormal, pivoted_cholesky
+from mercer._torch.sharded_inverse import nystrom, orthonormal, pivoted_cholesky, rpcholesky
 from mercer._torch.sharded_operator import ShardedOperator, begin, check_tolerance
 from mercer.errors import LinAlgError
 from mercer.linalg._stochastic import InvQuadLogdet, check_probes
@@ -175,4 +175,5 @@ SERVED: dict[str, Callable[..., Any]] = {
     "inv_quad_logdet": inv_quad_logdet,
     "nystrom": nystrom,
     "pivoted_cholesky": pivoted_cholesky,
+    "rpcholesky": rpcholesky,
 }
