@@ -1,4 +1,4 @@
-"""mercer.linalg.KernelOperator and cg for arrays of JAX: a loop of XLA's around kernel_product.
+"""mercer.linalg.cg and minres for arrays of JAX: loops of XLA's around products.
 
 The solution is that of jax.lax.custom_linear_solve, so that derivatives of every order, by all that
 the operator is made of, are further solves and those of kernel_product. JAX cannot raise from what
@@ -7,84 +7,25 @@ it compiles: columns that fail are NaN there.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-import mercer
-from mercer import _linalg_tangents as moves
-from mercer import _mercer
+from mercer._jax_inverse import Preconditioner
+from mercer._jax_operator import check_amounts, check_matrix, is_known, taken
 from mercer.errors import DtypeError, LinAlgError
 
 _GAIN = 0.75  # a restart must take the residual to that part of the last one
 
 
-def _check_amounts(verb: str, name: str, values: Any, shape: tuple[int, ...]) -> None:
-    """A number or an array of that shape, from 0 on and finite where the values are known."""
-    if values is None:
-        return
-    if np.shape(values) not in ((), shape):
-        raise ValueError(
-            f"{verb}: {name} must be a number or have shape {shape}. Received {np.shape(values)}"
-        )
-    if isinstance(values, jax.core.Tracer):
-        return
-    known = np.asarray(values)
-    if not ((known >= 0) & np.isfinite(known)).all():
-        raise ValueError(f"{verb}: {name} must be from 0 on and finite. Received {values}")
-
-
-def _root(weights: Any) -> Any:
-    """The square root with the derivative 0 at 0, where it has none: such a point is held."""
-    live = weights > 0
-    return jnp.where(live, jnp.sqrt(jnp.where(live, weights, 1)), 0)
-
-
-class KernelOperator:
-    """The symmetric matrix diag(s) f(x_m, x_n) diag(s) + diag(ridge), s the roots of the weights,
-    of points [n, K] of JAX, which is never stored. Arguments: those of the compiled class."""
-
-    def __init__(
-        self, f: Any, x: Any, *, ridge: Any = 0.0, weights: Any = None, w: Any = None,
-        row: Any = None, col: Any = None, **params: Any,
-    ) -> None:  # fmt: skip
-        self._params = dict(params)
-        self._f = _mercer.formula_for(f, "kernel_product", w is not None, self._params)
-        one = {n: np.ones(1, x.dtype) for n, v in (("row", row), ("col", col)) if v is not None}
-        if x.ndim == 2:  # an operator of one point checks formula and parameters
-            numbers = {n: 1.0 if hasattr(v, "dtype") else v for n, v in self._params.items()}
-            known = {} if w is None else {"w": np.ones(x.shape[1], x.dtype)}
-            known |= {"ridge": ridge} if isinstance(ridge, (int, float)) else {}
-            point = np.zeros((1, x.shape[1]), x.dtype)
-            _mercer.KernelOperator(self._f, point, **one, **known, **numbers)
-        if x.ndim != 2:
-            raise ValueError(
-                f"KernelOperator: x must have the shape [n, K]. Received {tuple(x.shape)}"
-            )
-        if row is not col:
-            raise ValueError(
-                f"KernelOperator: row and col must be one array, since the matrix is symmetric. "
-                f"Received {type(row)} and {type(col)}"
-            )
-        for name, values in (("ridge", ridge), ("weights", weights)):
-            _check_amounts("KernelOperator", name, values, (x.shape[0],))
-        self.x, self.ridge, self.weights = x, ridge, weights
-        sides = {"w": w, "row": row, "col": col}
-        self._sides = {name: value for name, value in sides.items() if value is not None}
-        self.shape, self.dtype = (x.shape[0],) * 2, x.dtype
-
-    def __matmul__(self, v: Any) -> Any:
-        def factors(values: Any) -> Any:
-            values = jnp.asarray(values, self.dtype)
-            return values[:, None] if v.ndim > values.ndim > 0 else values
-
-        roots = None if self.weights is None else _root(factors(self.weights))
-        given = v if roots is None else roots * v
-        found = mercer.kernel_product(self._f, self.x, None, given, **self._sides, **self._params)
-        return (found if roots is None else roots * found) + factors(self.ridge) * v
+class _Limits(NamedTuple):
+    verb: str
+    tol: float
+    most: int
+    check: bool
 
     def __rmatmul__(self, v: Any) -> Any:
         shape = getattr(v, "shape", ())
@@ -100,88 +41,130 @@ def cg(
     a: Any, b: Any, *, ridge: Any = None, preconditioner: Any = None, tol: float | None = None,
     max_iter: int | None = None, x0: Any = None, out: Any = None, check: bool = True,
 ) -> Any:  # fmt: skip
-    for name, value in (("preconditioner", preconditioner), ("x0", x0), ("out", out)):
-        if value is not None:
-            raise NotImplementedError(f"cg: {name} is not offered for arrays of jax. Received one")
-    n = a.shape[-1]
-    if a.ndim != 2 if isinstance(a, jax.Array) else not isinstance(a, KernelOperator):
-        raise ValueError("cg: a must be a matrix [n, n] of jax or a KernelOperator of its points")
-    if not isinstance(b, jax.Array) or b.ndim not in (1, 2) or b.shape[0] != n:
+    if preconditioner is not None:
+        _check_preconditioner(preconditioner, b)
+    return _answered("cg", a, b, ridge, preconditioner, tol, max_iter, x0, out, check)
+
+
+def minres(
+    a: Any, b: Any, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None,
+    x0: Any = None, out: Any = None, check: bool = True,
+) -> Any:  # fmt: skip
+    return _answered("minres", a, b, ridge, None, tol, max_iter, x0, out, check)
+
+
+def _check_preconditioner(preconditioner: Any, b: Any) -> None:
+    if not isinstance(preconditioner, Preconditioner):
         raise ValueError(
-            f"cg: b must be an array of jax of the shape [n, k] or [n], n = {n} as in a. "
-            f"Received {getattr(b, 'shape', type(b))}"
+            "cg: preconditioner must be made by rpcholesky, nystrom or pivoted_cholesky of arrays "
+            f"of the library of a, jax. Received {type(preconditioner)}"
         )
-    if b.dtype != a.dtype:
-        raise DtypeError(f"cg: b must be {a.dtype}, the dtype of a. Received {b.dtype}")
-    single = jnp.finfo(b.dtype).bits == 32
-    tolerance = (1e-5 if single else 1e-10) if tol is None else tol
-    if not 0 < tolerance < 1:
-        raise ValueError(f"cg: tol must be from 0 to 1. Received {tol}")
-    most = min(10 * max(n, 1), 10000) if max_iter is None else max_iter
-    matrix = moves.symmetric(a) if isinstance(a, jax.Array) else a
+    shape, k = tuple(getattr(b, "shape", ())), preconditioner.ridge
+    if jnp.ndim(k) and shape[1:] != jnp.shape(k):
+        raise ValueError(
+            f"cg: preconditioner must have one ridge, or one for each column of b. Received "
+            f"{jnp.shape(k)[0]} for b of shape {shape}"
+        )
 
-    def multiply(v: Any) -> Any:
-        if isinstance(matrix, KernelOperator):
-            found = matrix @ v
-        else:
-            found = jnp.matmul(matrix, v, precision=jax.lax.Precision.HIGHEST)
-        return found if ridge is None else found + jnp.asarray(ridge, v.dtype) * v
 
-    def solve(product: Callable[[Any], Any], right: Any) -> Any:
-        x, info, count = _iterate(product, right, tolerance, most)
-        bad = info != 0 if check else info == -1
-        return jnp.where(bad, jnp.nan, x), (info, count)
-
-    _check_amounts("cg", "ridge", ridge, b.shape[1:])
-    columns = b[:, None] if b.ndim == 1 else b
-    x, (info, count) = jax.lax.custom_linear_solve(
-        multiply, columns, solve, symmetric=True, has_aux=True
-    )
-    if b.ndim == 1:
-        x, info, count = x[:, 0], info[0], count[0]
+def _answered(
+    verb: str, a: Any, b: Any, ridge: Any, preconditioner: Any, tol: float | None,
+    max_iter: int | None, x0: Any, out: Any, check: bool,
+) -> Any:  # fmt: skip
+    for name, value in (("x0", x0), ("out", out)):
+        if value is not None:
+            raise NotImplementedError(
+                f"{verb}: {name} is not offered for arrays of jax. Received one"
+            )
+    _check(verb, a, b, ridge, preconditioner)
+    held = limits(verb, a, tol, max_iter, check)
+    inverse = jax.tree.map(jax.lax.stop_gradient, preconditioner)
+    x, info, count = solved(a, b, ridge, inverse, held)
     if not check:
         return x, info, count
-    if not isinstance(info, jax.core.Tracer) and bool((info != 0).any()):
+    if is_known(info) and bool((info != 0).any()):
+        kind = "symmetric" if verb == "minres" else "positive definite"
         raise LinAlgError(
-            f"cg: a must be positive definite and residuals at most {tolerance:.3g} of b. Received "
-            f"info {info.tolist()}: -1 not finite or not positive definite, -2 stagnated, else "
+            f"{verb}: a must be {kind} and residuals at most {held.tol:.3g} of b. Received "
+            f"info {info.tolist()}: -1 not finite or not {kind}, -2 stagnated, else "
             f"products taken; a larger ridge, tol or max_iter helps"
         )
     return x
 
 
-def _iterate(multiply: Callable[[Any], Any], b: Any, tol: float, most: int) -> tuple[Any, Any, Any]:
+def limits(
+    verb: str, a: Any, tol: float | None, max_iter: int | None, check: bool = True
+) -> _Limits:
+    tolerance = (1e-5 if jnp.finfo(a.dtype).bits == 32 else 1e-10) if tol is None else float(tol)
+    if not 0 < tolerance < 1:
+        raise ValueError(f"{verb}: tol must be from 0 to 1. Received {tol}")
+    most = min(10 * max(a.shape[0], 1), 10000) if max_iter is None else int(max_iter)
+    return _Limits(verb, tolerance, most, bool(check))
+
+
+def _check(verb: str, a: Any, b: Any, ridge: Any, preconditioner: Any) -> None:
+    check_matrix(verb, a)
+    n = a.shape[0]
+    if not isinstance(b, jax.Array) or b.ndim not in (1, 2) or b.shape[0] != n:
+        raise ValueError(
+            f"{verb}: b must be an array of jax of the shape [n, k] or [n], n = {n} as in a. "
+            f"Received {getattr(b, 'shape', type(b))}"
+        )
+    if b.dtype != a.dtype:
+        raise DtypeError(f"{verb}: b must be {a.dtype}, the dtype of a. Received {b.dtype}")
+    if preconditioner is not None and (preconditioner.shape[0], preconditioner.dtype) != (
+        n, a.dtype,
+    ):  # fmt: skip
+        raise ValueError(
+            f"{verb}: preconditioner must be of {a.dtype} and of order {n}, as a is. Received one "
+            f"of {preconditioner.dtype} and {preconditioner.shape[0]}"
+        )
+    check_amounts(verb, "ridge", ridge, b.shape[1:])
+
+
+@functools.partial(jax.jit, static_argnums=4)
+def solved(a: Any, b: Any, ridge: Any, inverse: Any, limits: _Limits) -> tuple[Any, Any, Any]:
+    """x, info and products. One program serves all calls of the same shapes and formula."""
+    matrix = taken(a)
+    step = _minres if limits.verb == "minres" else _cg
+
+    def multiply(v: Any) -> Any:
+        found = matrix @ v
+        return found if ridge is None else found + jnp.asarray(ridge, v.dtype) * v
+
+    def solve(product: Callable[[Any], Any], right: Any) -> Any:
+        cycle = functools.partial(step, product, inverse)
+        x, info, count = _restarted(product, cycle, right, limits.tol, limits.most)
+        bad = info != 0 if limits.check else info == -1
+        return jnp.where(bad, jnp.nan, x), (info, count)
+
+    columns = b[:, None] if b.ndim == 1 else b
+    x, (info, count) = jax.lax.custom_linear_solve(
+        multiply, columns, solve, symmetric=True, has_aux=True
+    )
+    return (x[:, 0], info[0], count[0]) if b.ndim == 1 else (x, info, count)
+
+
+def _dot(u: Any, v: Any) -> Any:
+    return (u * v).sum(0)
+
+
+def _restarted(
+    multiply: Callable[[Any], Any], cycle: Callable[..., Any], b: Any, tol: float, most: int
+) -> tuple[Any, Any, Any]:
     """x, info and products of each column. They share the products, and each ends on its own: by a
     residual that was measured, after the one of the recurrence has promised it."""
-
-    def dot(u: Any, v: Any) -> Any:
-        return (u * v).sum(0)
-
-    bound = tol**2 * dot(b, b)
+    bound = tol**2 * _dot(b, b)
     nobody = jnp.zeros(b.shape[1:], bool)
-
-    def step(state: Any) -> Any:
-        x, r, p, square, live, failed, count = state
-        q = multiply(p)
-        curvature = dot(p, q)
-        bad = live & ~(curvature > 0)
-        goes = live & ~bad
-        alpha = jnp.where(goes, square / jnp.where(goes, curvature, 1), 0)
-        x, r = x + alpha * p, r - alpha * q
-        fresh = jnp.where(goes, dot(r, r), square)
-        p = r + jnp.where(goes, fresh / jnp.where(goes, square, 1), 0) * p
-        count = count + live
-        return x, r, p, fresh, goes & (fresh > bound) & (count < most), failed | bad, count
 
     def measured(state: Any) -> Any:
         x, before, live, failed, stagnated, count = state
         r = b - multiply(x)
-        square = dot(r, r)
+        square = _dot(r, r)
         ends = (square <= bound) | failed | (count >= most)
         stuck = live & ~ends & ~(square < _GAIN**2 * before)
         live = live & ~ends & ~stuck
-        inner = (x, r, r, square, live, failed, count)
-        x, _, _, _, _, failed, count = jax.lax.while_loop(lambda s: s[4].any(), step, inner)
+        x, failed, count = cycle(x, r, bound, live, failed, count, most)
         return x, square, live, failed, stagnated | stuck, count
 
     start = (
@@ -193,3 +176,79 @@ def _iterate(multiply: Callable[[Any], Any], b: Any, tol: float, most: int) -> t
     )
     info = jnp.where(square <= bound, 0, jnp.where(stagnated, -2, count))
     return x, jnp.where(failed | ~jnp.isfinite(square), -1, info), count
+
+
+def _quotient(live: Any, a: Any, b: Any) -> Any:
+    """a / b of the columns that go on, 0 of the others."""
+    return jnp.where(live, a / jnp.where(live, b, 1), 0)
+
+
+def _cg(
+    multiply: Any, inverse: Any, x: Any, r: Any, bound: Any, live: Any, failed: Any, count: Any,
+    most: int,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Conjugate gradients from the residual r of x, until the recurrence promises the bound."""
+    solve = (lambda v: v) if inverse is None else inverse.solve
+
+    def step(state: Any) -> Any:
+        x, r, p, product, live, failed, count = state
+        q = multiply(p)
+        curvature = _dot(p, q)
+        bad = live & ~(curvature > 0)
+        goes = live & ~bad
+        alpha = _quotient(goes, product, curvature)
+        x, r = x + alpha * p, r - alpha * q
+        z = solve(r)
+        fresh = jnp.where(goes, _dot(r, z), product)
+        bad = bad | (goes & ~(fresh >= 0))
+        p = z + _quotient(goes & (product > 0), fresh, product) * p
+        ends = (_dot(r, r) <= bound) | ~(fresh > 0) | (count + 1 >= most)
+        return x, r, p, fresh, goes & ~ends, failed | bad, count + live
+
+    z = solve(r)
+    start = (x, r, z, _dot(r, z), live, failed, count)
+    x, *_, failed, count = jax.lax.while_loop(lambda s: s[4].any(), step, start)
+    return x, failed, count
+
+
+def _minres(
+    multiply: Any, _: Any, x: Any, r: Any, bound: Any, live: Any, failed: Any, count: Any,
+    most: int,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Lanczos' recurrence and its rotations (Paige, Saunders, 1975), from the residual r of x."""
+    zero, none = jnp.zeros_like(r), jnp.zeros_like(bound)
+    size, eps = jnp.sqrt(_dot(r, r)), jnp.finfo(r.dtype).eps
+
+    def step(state: Any) -> Any:
+        x, before, v, d_before, d, beta, left, turns, live, failed, count, steps = state
+        cosine_before, sine_before, cosine, sine = turns
+        q = multiply(v)
+        alpha = _dot(v, q)
+        q = q - alpha * v - beta * before
+        longer = jnp.sqrt(_dot(q, q))
+        bad = live & ~jnp.isfinite(longer)
+        # The column (0, beta, alpha, longer) of the tridiagonal matrix, turned.
+        above = sine_before * beta
+        bent = cosine_before * beta
+        beside, corner = cosine * bent + sine * alpha, cosine * alpha - sine * bent
+        diagonal = jnp.hypot(corner, longer)
+        goes = live & ~bad & (diagonal > 0)
+        fresh_cosine = _quotient(goes, corner, diagonal)
+        fresh_sine = _quotient(goes, longer, diagonal)
+        direction = _quotient(goes, v - beside * d - above * d_before, diagonal)
+        x = x + jnp.where(goes, fresh_cosine * left, 0) * direction
+        left = jnp.where(goes, -fresh_sine * left, left)
+        # With the space used up, or as many steps as it has dimensions, a residual is measured.
+        ends = (longer <= eps * (jnp.abs(alpha) + beta)) | (steps >= len(r))
+        ends |= (left**2 <= bound) | (count + 1 >= most)
+        turns = cosine, sine, fresh_cosine, fresh_sine
+        v, before = _quotient(goes & (longer > 0), q, longer), v
+        return x, before, v, d, direction, longer, left, turns, goes & ~ends, failed | bad, (
+            count + live), steps + 1  # fmt: skip
+
+    one = jnp.ones_like(bound)
+    v = _quotient(live & (size > 0), r, size)
+    start = (x, zero, v, zero, zero, none, size, (one, none, one, none), live, failed, count,
+             jnp.ones((), int))  # fmt: skip
+    x, *_, failed, count, _ = jax.lax.while_loop(lambda s: s[8].any(), step, start)
+    return x, failed, count

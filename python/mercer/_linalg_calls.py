@@ -8,6 +8,7 @@ imported.
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from mercer import _mercer
+from mercer._mixed import require_one_library
 from mercer.errors import DtypeError, LinAlgError
 
 MODULE = "mercer.linalg"
@@ -36,7 +38,10 @@ def followed(name: str, engine: Callable[..., Any], is_traced: bool = True) -> C
             return _in_torch(name, arguments, options)
         try:
             return engine(*arguments, **options)
-        except (NotImplementedError, TypeError) as refusal:
+        except (NotImplementedError, TypeError, ValueError) as refusal:
+            require_one_library(name, _by_name(name, arguments, options))
+            if isinstance(refusal, ValueError):
+                raise
             values = (*arguments, *options.values())
             way = _in_jax if _is_of_jax(values) else _in_torch if _is_of_torch(values) else None
             if way is None:
@@ -46,6 +51,19 @@ def followed(name: str, engine: Callable[..., Any], is_traced: bool = True) -> C
 
     verb.__module__ = MODULE
     return verb
+
+
+#: What the first arguments of a function are called, if not a and b.
+_FIRST = {
+    "cho_inverse": ("factor",), "cho_inverse_diagonal": ("factor",), "cho_solve": ("factor", "b"),
+    "lu_solve": ("lu", "b"),
+}  # fmt: skip
+
+
+def _by_name(name: str, arguments: tuple, options: dict[str, Any]) -> dict[str, Any]:
+    first = _FIRST.get(name, ("a", "b"))
+    given = dict(zip(first, arguments, strict=False)) | options
+    return {key: given.pop(key) for key in first if key in given} | given
 
 
 def _is_compiling() -> bool:
@@ -67,21 +85,25 @@ def _is_of_jax(values: tuple) -> bool:
     return any(is_jax(value) for value in _flat(values))
 
 
-def of_jax(name: str, a: Any, *arguments: Any, **options: Any) -> Any:
-    """A function of an operator of JAX's points."""
-    from mercer import _jax_cg
+#: Methods that know a matrix, or an operator, by its products and rows, and their modules for JAX.
+ITERATED = {
+    "cg": "_jax_cg", "eigh_top": "_jax_spectra", "inv_quad_logdet": "_jax_spectra",
+    "minres": "_jax_cg", "nystrom": "_jax_inverse", "pivoted_cholesky": "_jax_inverse",
+    "rpcholesky": "_jax_inverse",
+}  # fmt: skip
 
-    if name == "cg":
-        return _jax_cg.cg(a, *arguments, **options)
-    raise NotImplementedError(
-        f"{name}: is not offered for operators of arrays of jax. Received one for a"
-    )
+
+def of_jax(name: str, *arguments: Any, **options: Any) -> Any:
+    """A method for an operator of JAX's points, or for a matrix of JAX."""
+    require_one_library(name, _by_name(name, arguments, options))
+    module = importlib.import_module(f"mercer.{ITERATED[name]}")
+    return getattr(module, name)(*arguments, **options)
 
 
 def _in_jax(name: str, arguments: tuple, options: dict, refusal: Any) -> Any:
     from mercer import _jax_linalg
 
-    if name == "cg" and is_jax(arguments[0] if arguments else None):
+    if name in ITERATED and name not in _jax_linalg.VERBS:
         return of_jax(name, *arguments, **options)
     if name not in _jax_linalg.VERBS:
         raise refusal

@@ -17,9 +17,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from mercer import _mercer
 from mercer._derived import derivative, leaves, parsed, swapped_text
 from mercer._libraries import namespace_of, plain
+from mercer._mixed import require_one_library
 from mercer.errors import DtypeError
 
 _VERB = "parameter_gradient"
@@ -92,10 +95,11 @@ def parameter_gradient(
 ) -> dict[str, Any]:  # fmt: skip
     """Derivatives of sum_mn weights[m, n] f(x_m, z_n), by name, in one pass over the pairs.
 
-    f, x, z, w, row, col, i_offset, j_offset, params: those of pairwise; arrays of NumPy, PyTorch
-    or CuPy. weights: [..., M, N], read where it lies; or a pair (u, v) of [..., M, R] and
-    [..., N, R], or [M] and [N], for u v^T, which is never stored; or None for ones. by: names of
-    parameters of the formula, "x", "z", "w", "row" or "col"; all parameters when nothing is said.
+    f, x, z, w, row, col, i_offset, j_offset, params: those of pairwise; arrays of NumPy, PyTorch,
+    CuPy or JAX, under whose transforms it works as the verbs do. weights: [..., M, N], read where
+    it lies; or a pair (u, v) of [..., M, R] and [..., N, R], or [M] and [N], for u v^T, which is
+    never stored; or None for ones. by: names of parameters of the formula, "x", "z", "w", "row" or
+    "col"; all parameters when nothing is said.
 
     The result is a dict in the order of ``by``. By a parameter that is a number: float64, without
     axes (of NumPy a float64 scalar; elsewhere an array on the device, so that nothing waits). By
@@ -108,12 +112,16 @@ def parameter_gradient(
     eight names, take passes of their own. Derivatives are 0 at kinks and singular points.
 
     Raises ValueError for a name that f does not read or that is not given, and for shapes that do
-    not fit; NotImplementedError for arrays of JAX and tensors that require gradients, whose
-    libraries follow the verbs themselves; DtypeError as pairwise does.
+    not fit; NotImplementedError for tensors that require gradients, whose library follows the verbs
+    itself; DtypeError as pairwise does.
     """
-    _refuse_jax(x)
     x, z, w, row, col = map(plain, (x, z, w, row, col))
     weights = tuple(map(plain, weights)) if isinstance(weights, tuple | list) else plain(weights)
+    params = {name: _number(value, x) for name, value in params.items()}
+    named = {"x": x, "z": z, "w": w, "row": row, "col": col, **params}
+    u, v = weights if isinstance(weights, tuple) and len(weights) == 2 else (weights, None)
+    require_one_library(_VERB, {**named, "weights": u})
+    require_one_library(_VERB, {**named, "weights": v})
     _refuse_followed([x, z, w, row, col, *params.values(),
                       *(weights if isinstance(weights, tuple) else [weights])])  # fmt: skip
     formula = str(_mercer.formula_for(f, _VERB, w is not None, params))
@@ -125,16 +133,23 @@ def parameter_gradient(
         if any(len(getattr(points, "shape", ())) < 2 for points in (x, pairs.columns)):
             _mercer.pairwise(formula, x, z, **pairs.options())  # says what is wrong
         given = _weights(pairs, weights)
+        if _is_of_jax(x):
+            from mercer import _jax_gradient
+
+            found = _jax_gradient.gradients(pairs, given, names)
+            return {name: found[name] for name in names}
         found = _gradients(pairs, given, names)
     return {name: _shaped(pairs, name, found[name]) for name in names}
 
 
-def _refuse_jax(x: Any) -> None:
-    if "jax" in sys.modules and isinstance(x, sys.modules["jax"].Array):
-        raise NotImplementedError(
-            f"{_VERB}: is not offered for arrays of jax, whose jax.grad follows the verbs. "
-            "Received one for x"
-        )
+def _number(value: Any, x: Any) -> Any:
+    """A number of NumPy as one of Python, beside points of another library."""
+    is_number = isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0
+    return value.item() if is_number and not isinstance(x, np.ndarray) else value
+
+
+def _is_of_jax(x: Any) -> bool:
+    return "jax" in sys.modules and isinstance(x, sys.modules["jax"].Array)
 
 
 def _refuse_followed(values: list[Any]) -> None:

@@ -214,8 +214,10 @@ def test_columns_of_conjugate_gradients_end_on_their_own():
 
 
 REFUSED_BY_CG = {
-    "a preconditioner": (lambda x, b: linalg.cg(x @ x.T, b, preconditioner=1), NotImplementedError,
-                         "cg: preconditioner is not offered for arrays of jax"),
+    "a preconditioner": (lambda x, b: linalg.cg(x @ x.T, b, preconditioner=1), ValueError,
+                         "cg: preconditioner must be made by rpcholesky, nystrom or"),
+    "a first guess": (lambda x, b: linalg.cg(x @ x.T, b, x0=b), NotImplementedError,
+                      "cg: x0 is not offered for arrays of jax"),
     "a shape": (lambda x, b: linalg.cg(linalg.KernelOperator("l1", x), b[1:]), ValueError,
                 r"cg: b must be an array of jax of the shape \[n, k\]"),
     "a dtype": (lambda x, b: linalg.cg(linalg.KernelOperator("l1", x), b.astype("float32")),
@@ -223,8 +225,6 @@ REFUSED_BY_CG = {
     "no symmetry": (lambda x, b: linalg.KernelOperator("sum(x)", x), ValueError, "symmetric"),
     "a negative ridge": (lambda x, b: linalg.KernelOperator("l1", x, ridge=-1.0), ValueError,
                          "ridge must be from 0 on and finite"),
-    "nystrom": (lambda x, b: linalg.nystrom(linalg.KernelOperator("l1", x), 2), NotImplementedError,
-                "nystrom: is not offered for operators of arrays of jax"),
 }  # fmt: skip
 
 
@@ -282,8 +282,6 @@ REFUSED = {
     "another library": (lambda a, b: linalg.solve_lu(a, np.asarray(b)), ValueError,
                         "solve_lu: b must come from the library of a, jax"),
     "jitter": (lambda a, b: linalg.cholesky(a, jitter=-1.0), ValueError, "jitter must be positive"),
-    "eigh_top": (lambda a, b: linalg.eigh_top(a, 1), NotImplementedError,
-                 "eigh_top: is not offered for arrays of jax"),
 }  # fmt: skip
 
 

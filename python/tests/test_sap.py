@@ -122,7 +122,7 @@ REFUSED = {
                  "sap: ridges must be positive"),
     "rows": (lambda: linalg.sap(OF, X[1:]), ValueError, r"sap: b must have the shape \[n, k\]"),
     "dtype": (lambda: linalg.sap(OF, X.astype("f")), mc.DtypeError, "sap: b must be float64"),
-    "list": (lambda: linalg.sap(OF, [1.0] * 5), ValueError, "b must be of the library of the po"),
+    "list": (lambda: linalg.sap(OF, [1.0] * 5), ValueError, "sap: b must be an array"),
     "tol": (lambda: linalg.sap(OF, X, tol=0.0), ValueError, "tol must be from 0 to 1. Received 0"),
     "block": (lambda: linalg.sap(OF, X, block=0), ValueError, "block must be positive. Received 0"),
     "rank": (lambda: linalg.sap(OF, X, rank=1.5), TypeError, "rank must be a whole number"),

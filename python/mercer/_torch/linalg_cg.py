@@ -1,9 +1,9 @@
-"""mercer.linalg.cg with derivatives, by the implicit function theorem.
+"""mercer.linalg.cg, minres and sap with derivatives, by the implicit function theorem.
 
 For x with a x = b and its cotangent G, the solution g of a g = G is dL/db, and the derivative by
 all that a is made of is that of -g' (a x) with g and x held: of a kernel matrix the backward of
-kernel_product, which never stores it. g is one more call of cg with the same operator and
-preconditioner, and is differentiated as this one is."""
+kernel_product, which never stores it. g is one more call of the same function, with the same
+operator and options, and is differentiated as this one is."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from torch.utils import _pytree
 import mercer
 from mercer import _linalg_tangents, _mercer, _watchers
 from mercer._torch import autograd, batching, products, table
+from mercer.linalg import _sap
 
 
 class System(NamedTuple):
-    """What a call of cg is, but for b and the tensors of a and its ridges, its leaves."""
+    """What a call is, but for b and the tensors of a and its ridges, its leaves."""
 
+    verb: str
     structure: Any
     constants: tuple  # of the leaves those that are no tensors; None in the place of tensors
     options: dict[str, Any]
@@ -37,13 +39,15 @@ class _Constant(NamedTuple):
     value: Any
 
 
-def system_of(a: Any, ridge: Any, options: dict[str, Any]) -> tuple[System, list[Tensor]]:
+def system_of(
+    a: Any, ridge: Any, options: dict[str, Any], verb: str = "cg"
+) -> tuple[System, list[Tensor]]:
     if isinstance(a, _mercer.KernelOperator):
         a = _written_out(a)
     leaves, structure = _pytree.tree_flatten((a, ridge))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     constants = tuple(None if isinstance(leaf, Tensor) else _Constant(leaf) for leaf in leaves)
-    return System(structure, constants, options), tensors
+    return System(verb, structure, constants, options), tensors
 
 
 def _written_out(operator: _mercer.KernelOperator) -> dict[str, Any]:
@@ -97,7 +101,13 @@ def _compute(system: System, b: Tensor, leaves: Sequence[Tensor]) -> tuple[Tenso
     options = dict(system.options)
     if ridge is not None:
         options["ridge"] = ridge
-    found = _mercer.unfollowed("cg", _operator(a), b.resolve_neg(), **options)
+    if system.verb == "sap":
+        found = _sap.computed(_operator(a), b.detach().resolve_neg(), **options)
+        if not options["check"]:
+            x, *told = found
+            return x, *(torch.as_tensor(part, device=b.device) for part in told)
+    else:
+        found = _mercer.unfollowed(system.verb, _operator(a), b.resolve_neg(), **options)
     if not options["check"]:
         return found
     none = b.new_zeros(b.shape[1:], dtype=torch.int64)
@@ -212,15 +222,41 @@ table.GRADIENTS["cg"], table.TANGENTS["cg"], table.MAPPED["cg"] = _gradients, _t
 autograd.KEPT["cg"] = slice(0, 1)
 
 
+def solved(verb: str, a: Any, b: Any, ridge: Any, options: dict[str, Any]) -> Any:
+    x0 = options.get("x0")
+    options = {**options, "x0": x0.detach() if isinstance(x0, Tensor) else x0}
+    system, leaves = system_of(a, ridge, options, verb)
+    found = _solve(system, b, leaves)
+    return found[0] if options["check"] else found
+
+
 def cg(
     a: Any, b: Any, *, ridge: Any = None, preconditioner: Any = None, tol: float | None = None,
     max_iter: int | None = None, x0: Any = None, check: bool = True,
 ) -> Any:  # fmt: skip
-    options = {"preconditioner": preconditioner, "tol": tol, "max_iter": max_iter, "check": check}
-    options["x0"] = x0.detach() if isinstance(x0, Tensor) else x0
-    system, leaves = system_of(a, ridge, options)
-    found = _solve(system, b, leaves)
-    return found[0] if check else found
+    options = {"tol": tol, "max_iter": max_iter, "check": check, "x0": x0}
+    return solved("cg", a, b, ridge, {**options, "preconditioner": preconditioner})
+
+
+def minres(
+    a: Any, b: Any, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None,
+    x0: Any = None, check: bool = True,
+) -> Any:  # fmt: skip
+    options = {"tol": tol, "max_iter": max_iter, "check": check, "x0": x0}
+    return solved("minres", a, b, ridge, options)
+
+
+def sap(a: Any, b: Any, options: dict[str, Any]) -> Any:
+    if not are_memory([b, *tensors_of(a)], is_mapped=True):
+        raise NotImplementedError(
+            "sap: computes on memory, where tracers and modes of PyTorch would miss it. Received a "
+            "call under one, or tensors of another class"
+        )
+    found = solved("sap", a, b, None, options)
+    if options["check"]:
+        return found
+    x, *told = found
+    return x, *(part.cpu().numpy()[()] for part in told)
 
 
 def detached(a: Any) -> Any:

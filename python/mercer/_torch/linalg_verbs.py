@@ -39,22 +39,25 @@ def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = No
 
 
 def _on_memory(name: str, arguments: tuple, options: dict[str, Any], refusal: Any) -> Any:
-    """A function that computes with products alone: cg has derivatives, preconditioners, which say
-    nothing about a solution, are those of the same numbers without gradients."""
+    """A function that computes with products alone: solutions have derivatives, preconditioners,
+    which say nothing about one, are those of the same numbers without gradients."""
     values = [*arguments, *options.values()]
     tensors = [t for value in values for t in linalg_cg.tensors_of(value)]
     # What else is in a function, or in another library's operator, could not be differentiated by.
     a = arguments[0] if arguments else options.get("a")
     is_known = isinstance(a, (Tensor, _mercer.KernelOperator))
-    if not is_known or not linalg_cg.are_memory(tensors, is_mapped=name == "cg"):
+    is_solver = name in ("cg", "minres")
+    if not is_known or not linalg_cg.are_memory(tensors, is_mapped=is_solver) or (
+        name == "eigh_top"
+    ):  # fmt: skip
         raise refusal
-    if name == "cg":
+    if is_solver:
         if options.pop("out", None) is not None:
             raise NotImplementedError(
-                "cg: out is not offered where PyTorch records the call, for "
+                f"{name}: out is not offered where PyTorch records the call, for "
                 "gradients or torch.func. Received one"
             )
-        return linalg_cg.cg(*arguments, **options)
+        return getattr(linalg_cg, name)(*arguments, **options)
     options = {key: value for key, value in options.items() if key != "a"}
     return getattr(_mercer, name)(linalg_cg.detached(a), *arguments[1:], **options)
 
@@ -221,4 +224,4 @@ def eigh(
 
 
 VERBS: dict[str, Callable[..., Any]] = {name: globals()[name] for name in _linalg_calls.STORED}
-ON_MEMORY = ("cg", "nystrom", "pivoted_cholesky", "rpcholesky")
+ON_MEMORY = ("cg", "eigh_top", "minres", "nystrom", "pivoted_cholesky", "rpcholesky")

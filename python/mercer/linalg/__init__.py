@@ -6,11 +6,13 @@ broadcast, strides are honoured.
 
 PyTorch differentiates the functions of stored matrices as often as wanted, in both modes, and
 traces them; a gradient by a symmetric matrix is symmetric, whichever triangle is read. It
-differentiates ``cg`` by all that its operator is made of, and ``inv_quad_logdet`` of an operator in
-reverse mode; a preconditioner is that of the same numbers without gradients. ``eigh_top`` refuses
-tensors that require gradients (NotImplementedError). JAX has the functions of stored matrices, and
-``cg`` without a preconditioner, with their derivatives, under its transforms too: there, where
-nothing can be raised, what fails is NaN.
+differentiates ``cg``, ``minres`` and ``sap`` by all that their operator is made of, and
+``inv_quad_logdet`` of an operator in reverse mode; a preconditioner is that of the same numbers
+without gradients. ``eigh_top`` refuses tensors that require gradients (NotImplementedError).
+
+JAX has all of them but ``sap``, with their derivatives, under its transforms too: there, where
+nothing can be raised, what fails is NaN. It takes no first guesses, and does not differentiate
+``eigh_top``.
 
 On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small
 matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and
@@ -29,6 +31,7 @@ from typing import Any
 from mercer import _linalg_calls as _calls
 from mercer import _mercer
 from mercer._mercer import Preconditioner, restored_preconditioner
+from mercer._mixed import require_one_library as _require_one_library
 from mercer.linalg._sap import sap
 
 if _typing.TYPE_CHECKING:
@@ -86,9 +89,9 @@ else:
 
                 return dask.KernelOperator(f, x, **options)
             if _calls.is_jax(x):
-                from mercer import _jax_cg
+                from mercer import _jax_operator
 
-                return _jax_cg.KernelOperator(f, x, **options)
+                return _jax_operator.KernelOperator(f, x, **options)
             if not _is_split(x):
                 return super().__new__(cls)
             from mercer._torch.sharded_operator import ShardedOperator
@@ -96,7 +99,11 @@ else:
             return ShardedOperator(f, x, **options)
 
         def __init__(self, f: Any, x: Any, *, ridge: Any = 0.0, **options: Any) -> None:
-            super().__init__(f, x, ridge=_calls.with_tensor_of_one(ridge, x), **options)
+            try:
+                super().__init__(f, x, ridge=_calls.with_tensor_of_one(ridge, x), **options)
+            except (NotImplementedError, TypeError, ValueError):
+                _require_one_library("KernelOperator", {"x": x, "ridge": ridge, **options})
+                raise
 
     def _is_split(x: Any) -> bool:
         module = _sys.modules.get("torch.distributed.tensor")
@@ -105,6 +112,11 @@ else:
     def _is_dask(x: Any) -> bool:
         module = _sys.modules.get("dask.array")
         return module is not None and isinstance(x, module.Array)
+
+    def _is_of_jax(a: Any) -> bool:
+        """Whether it is an operator of JAX's points."""
+        module = _sys.modules.get("mercer._jax_operator")
+        return module is not None and isinstance(a, module.KernelOperator)
 
     def _served(name: str) -> Any:
         """The compiled function, but for operators that are split over ranks."""
@@ -122,18 +134,18 @@ else:
                         "Received one"
                     )
                 return SERVED[name](a, *arguments, **options)
-            of_jax = _sys.modules.get("mercer._jax_cg")
-            if of_jax is not None and isinstance(a, of_jax.KernelOperator):
+            if _is_of_jax(a):
                 return _calls.of_jax(name, a, *arguments, **options)
             return engine(a, *arguments, **options)
 
         return verb
 
-    eigh_top, minres = map(_served, ("eigh_top", "minres"))
-    cg, nystrom, pivoted_cholesky, rpcholesky = (
+    cg, eigh_top, minres, nystrom, pivoted_cholesky, rpcholesky = (
         _calls.followed(_name, _served(_name), is_traced=False)
-        for _name in ("cg", "nystrom", "pivoted_cholesky", "rpcholesky")
-    )
+        for _name in (
+            "cg", "eigh_top", "minres", "nystrom", "pivoted_cholesky", "rpcholesky",
+        )
+    )  # fmt: skip
     (
         cho_inverse, cho_inverse_diagonal, cho_solve, cholesky, eigh, lu_factor, lu_solve,
         solve_cholesky, solve_lu, solve_triangular,
@@ -149,8 +161,11 @@ else:
     @_functools.wraps(_exact)
     def inv_quad_logdet(a: Any, b: Any, **options: Any) -> Any:
         """An operator is taken by its products, a matrix by its factor."""
+        if _is_of_jax(a):
+            return _calls.of_jax("inv_quad_logdet", a, b, **options)
         if not _is_known_by_products(a):
             return _exact(a, b, **options)
+        _require_one_library("inv_quad_logdet", {"a": a, "b": b})
         from mercer.linalg import _stochastic
 
         return _stochastic.inv_quad_logdet(a, b, **options)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 import mercer
-from mercer import _mercer
+from mercer import _mercer, _watchers
 from mercer._libraries import namespace_of, plain
+from mercer._mixed import library_of, require_one_library
 from mercer.errors import DtypeError, LinAlgError
 
 _SWEEPS = 100
@@ -258,9 +259,12 @@ def _worst(squares: Any, right: Any) -> float:
     return float(np.max(squares / np.where(right > 0, right, 1)))
 
 
-def _check(a: Any, b: Any, numbers: dict[str, Any], tol: float) -> None:
+def _check(a: Any, b: Any, x0: Any, numbers: dict[str, Any], tol: float) -> None:
     if not isinstance(a, _mercer.KernelOperator):
         raise TypeError(f"sap: a must be a KernelOperator of points in memory. Received {type(a)}")
+    require_one_library("sap", {"a": a, "b": b, "x0": x0})
+    if library_of(b) is None:
+        raise ValueError(f"sap: b must be an array. Received {type(b)}")
     if not 0 < tol < 1:
         raise ValueError(f"sap: tol must be from 0 to 1. Received {tol}.")
     for name, value in numbers.items():
@@ -268,12 +272,6 @@ def _check(a: Any, b: Any, numbers: dict[str, Any], tol: float) -> None:
             raise TypeError(f"sap: {name} must be a whole number. Received {value!r}")
         if value < 1:
             raise ValueError(f"sap: {name} must be positive. Received {value}.")
-    if type(b).__module__.partition(".")[0] != type(a.points).__module__.partition(".")[0]:
-        raise ValueError(
-            f"sap: b must be of the library of the points, {type(a.points)}. Received {type(b)}"
-        )
-    if getattr(b, "requires_grad", False):
-        raise NotImplementedError("sap: b must not track gradients; pass b.detach()")
     if b.ndim not in (1, 2) or b.shape[0] != a.shape[0]:
         raise ValueError(
             f"sap: b must have the shape [n, k] or [n], n = {a.shape[0]}. "
@@ -285,6 +283,15 @@ def _check(a: Any, b: Any, numbers: dict[str, Any], tol: float) -> None:
         raise ValueError(f"sap: b must lie on {a.device}. Received one on {b.device}.")
     if a.shape[0] and _least(a) <= 0:
         raise ValueError("sap: ridges must be positive. Received one of 0.")
+
+
+def _is_followed(a: Any, b: Any) -> bool:
+    """Whether PyTorch records what is computed with them."""
+    if library_of(b) != "torch":
+        return False
+    from mercer._torch import linalg_cg
+
+    return _watchers.follow([b, *linalg_cg.tensors_of(a)])
 
 
 def sap(
@@ -309,23 +316,48 @@ def sap(
     result is (x, info, iterations), as cg gives them, of NumPy; iterations are sweeps. info: 0; the
     sweeps when they were used up; -2 where residuals stagnated; -1 for NaN, whose x is NaN.
 
+    PyTorch differentiates x by b and by all that the operator is made of, as often as wanted. Each
+    derivative is one more solve with these options, to this tolerance; x0 has no part in it.
+
     >>> x = mercer.linalg.sap(operator, y, tol=1e-2)
     """
     n = a.shape[0] if isinstance(a, _mercer.KernelOperator) else 0
     size = min(max(n // 100, 64), _LARGEST_BLOCK) if block is None else block
     b, x0 = plain(b), plain(x0)
-    _check(a, b, {"block": size, "rank": 1 if rank is None else rank, "max_iter": max_iter}, tol)
+    numbers = {"block": size, "rank": 1 if rank is None else rank, "max_iter": max_iter}
+    _check(a, b, x0, numbers, tol)
     if x0 is not None and (tuple(x0.shape) != tuple(b.shape) or x0.dtype != b.dtype):
         raise ValueError(
             f"sap: x0 must be {b.dtype} of shape {tuple(b.shape)}. "
             f"Received {x0.dtype} {tuple(x0.shape)}."
         )
-    columns = b if b.ndim == 2 else b[:, None]
+    options = {
+        "block": size,
+        "rank": rank,
+        "tol": tol,
+        "max_iter": max_iter,
+        "x0": x0,
+        "seed": seed,
+    }
+    options["check"] = check
+    if _is_followed(a, b):
+        from mercer._torch import linalg_cg
+
+        return linalg_cg.sap(a, b, options)
+    return computed(a, b, **options)
+
+
+def computed(
+    a: Any, b: Any, *, block: int, rank: int | None, tol: float, max_iter: int, seed: int,
+    check: bool, x0: Any = None,
+) -> Any:  # fmt: skip
+    """Of checked arguments, whatever PyTorch records."""
+    n, columns = a.shape[0], b if b.ndim == 2 else b[:, None]
     start = 0 * columns if x0 is None else (x0 if b.ndim == 2 else x0[:, None])
     x = _copy(start)
     x[...] = _finite(x) if x0 is None else x
     blocks = _Blocks(a, rank, seed)
-    sweeps = _Sweeps(blocks, columns, x, min(size, max(n, 1)), _mu(a))
+    sweeps = _Sweeps(blocks, columns, x, min(block, max(n, 1)), _mu(a))
     solve = _Solve(a, columns, sweeps, tol, max_iter)
     if n > 0 and columns.shape[1] > 0:
         solve.run()
@@ -353,4 +385,5 @@ def _mu(a: Any) -> float:
 
 
 def _least(a: Any) -> float:
-    return a.ridge if isinstance(a.ridge, float) else float(a.ridge.min())
+    ridge = a.ridge.detach() if hasattr(a.ridge, "detach") else a.ridge
+    return ridge if isinstance(ridge, float) else float(ridge.min())
