@@ -1,8 +1,22 @@
-"""The bar that ``progress=True`` shows, drawn by tqdm where it is installed."""
+"""The bar that ``progress=True`` shows, drawn by tqdm where it is installed.
+
+A call of the engine opens one by itself. A fit of many calls has a `Fit` for the time that it runs,
+which the steps of its algorithms find by `current()`: where nobody asked for a bar that is None,
+and nothing is read or computed for it.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+import math
 import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+#: Seconds before a bar opens, as in the engine, and between two states of it.
+DELAY, INTERVAL = 2.0, 0.05
 
 
 class _Bar:
@@ -12,10 +26,12 @@ class _Bar:
         from tqdm import tqdm
 
         self._bar = tqdm(total=1.0, desc=verb, unit="", file=sys.stderr, leave=False,
-                         bar_format="{l_bar}{bar}| {elapsed}<{remaining}")  # fmt: skip
+                         bar_format="{l_bar}{bar}| {elapsed}<{remaining}{postfix}")  # fmt: skip
 
-    def show(self, done: float, total: float) -> None:
+    def show(self, done: float, total: float, note: str = "") -> None:
         self._bar.n = done / total if total > 0 else 1.0
+        if note:
+            self._bar.set_postfix_str(note, refresh=False)
         self._bar.refresh()
 
     def close(self) -> None:
@@ -26,11 +42,13 @@ class _Line:
     """The same without tqdm: one line, rewritten."""
 
     def __init__(self, verb: str) -> None:
-        self._verb = verb
+        self._verb, self._width = verb, 0
 
-    def show(self, done: float, total: float) -> None:
+    def show(self, done: float, total: float, note: str = "") -> None:
         percent = 100 * done / total if total > 0 else 100.0
-        print(f"\r{self._verb}: {percent:3.0f} %", end="", file=sys.stderr, flush=True)
+        text = f"{self._verb}: {percent:3.0f} %" + (f", {note}" if note else "")
+        print(f"\r{text:<{self._width}}", end="", file=sys.stderr, flush=True)
+        self._width = len(text)
 
     def close(self) -> None:
         print(file=sys.stderr)
@@ -41,3 +59,82 @@ def open_bar(verb: str) -> _Bar | _Line:
         return _Bar(verb)
     except ImportError:
         return _Line(verb)
+
+
+class Fit:
+    """The bar of a fit: parts of parts, and the steps of the innermost one."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._start, self._last = name, time.monotonic(), -1.0
+        self._low, self._high, self._done, self._notes = 0.0, 1.0, 0.0, [""]
+        self._bar: Any = None
+
+    @contextlib.contextmanager
+    def between(self, first: float, last: float, note: str = "") -> Iterator[None]:
+        """What is done inside is from one share to the other of what is done outside."""
+        low, high = self._low, self._high
+        self._low, self._high = (low + (high - low) * share for share in (first, last))
+        self._notes.append(note)
+        try:
+            self.step(0.0)
+            yield
+        finally:
+            self._low, self._high = low, high
+            self._notes.pop()
+
+    def step(self, share: float, note: str = "") -> None:
+        """So much of this part is done; note: the quantity that matters, with its name."""
+        now = time.monotonic()
+        if now - self._start < DELAY or now - self._last < INTERVAL:
+            return
+        self._last = now
+        if self._bar is None:
+            self._bar = open_bar(self._name)
+        done = self._low + (self._high - self._low) * min(max(share, 0.0), 1.0)
+        self._done = max(done, self._done)  # what takes longer than was thought stands still
+        self._bar.show(self._done, 1.0, ", ".join(filter(None, [*self._notes, note])))
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+_current: contextvars.ContextVar[Fit | None] = contextvars.ContextVar("bar", default=None)
+
+
+def current() -> Fit | None:
+    """The bar of the fit that runs here, if one was asked for."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def shown(name: str, wanted: bool) -> Iterator[None]:
+    """A bar for the fit that runs inside."""
+    if not wanted:
+        yield
+        return
+    fit = Fit(name)
+    token = _current.set(fit)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+        fit.close()
+
+
+def between(first: float, last: float, note: str = "") -> contextlib.AbstractContextManager[None]:
+    """From one share to the other of the fit that runs here."""
+    fit = current()
+    return contextlib.nullcontext() if fit is None else fit.between(first, last, note)
+
+
+def part(i: int, count: int, note: str = "") -> contextlib.AbstractContextManager[None]:
+    """Part i of so many of the fit that runs here."""
+    return between(i / count, (i + 1) / count, note)
+
+
+def share_of_residual(residual: float, tol: float) -> float:
+    """How much of the way from 1 to tol is behind, in digits."""
+    if not 0 < residual < math.inf or not 0 < tol < 1:
+        return 0.0 if residual > 0 else 1.0
+    return math.log(min(residual, 1.0)) / math.log(tol)

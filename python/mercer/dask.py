@@ -354,7 +354,8 @@ class KernelOperator:
 
     f, ridge, weights, w, row, col and parameters: those of mercer.linalg.KernelOperator; ridges and
     weights of points are in memory, row and col as in pairwise. x: [n, K] of float32 or float64, as
-    in pairwise. Everything is checked here. ``operator @ v`` multiplies an array of NumPy.
+    in pairwise. Everything is checked here. ``operator @ v`` multiplies an array of NumPy;
+    ``operator.diagonal()`` is one, [n].
 
     >>> operator = md.KernelOperator(mc.gauss(), x, ridge=0.1, bandwidth=2.0)
     >>> alpha = mc.linalg.cg(operator, y)
@@ -407,6 +408,28 @@ class KernelOperator:
         product = self._mercer_multiply(v.reshape(v.shape[0], -1))
         return product.reshape(v.shape)
 
+    def diagonal(self) -> Any:
+        """f(x_i, x_i), weighted, with the ridges: [n], an array of NumPy. Reads every chunk once.
+
+        NotImplementedError for a formula that reads i or j.
+        """
+        given = {"row": self.row, "col": self.col}
+        sides = [
+            _dask_inputs.values_of("KernelOperator", name, a, ("x", self.x), 0, (1,))[:, None]
+            for name, a in given.items()
+            if a is not None
+        ]
+        options = {**self.params, **({} if self.w is None else {"w": self.w})}
+        if not self.shape[0]:
+            return np.empty(0, self.dtype)
+        blocks = da.map_blocks(
+            functools.partial(_diagonal, self.f, options), self.x, *sides,
+            dtype=self.dtype, meta=np.empty((0, 1), self.dtype), chunks=(self.x.chunks[0], (1,)),
+        )  # fmt: skip
+        found = blocks.compute()
+        scaled = found if self._weights is None else self._weights * found
+        return (scaled + self._ridges)[:, 0]
+
     def _mercer_multiply(self, columns: Any) -> Any:
         """The product with columns [n, k] of NumPy."""
         if self._weights is None:
@@ -427,6 +450,15 @@ class KernelOperator:
         if own is not np.ndarray:
             product = product.map_blocks(_moved, np.empty((0, 0), self.dtype), dtype=v.dtype)
         return product.compute()
+
+
+def _diagonal(f: Any, options: dict[str, Any], x: Any, *sides: Any) -> Any:
+    """A column of the formula's values at the points of a chunk and themselves."""
+    named = {name: side[:, 0] for name, side in zip(("row", "col"), sides, strict=False)}
+    if not x.shape[0]:
+        return np.empty((0, 1), x.dtype)
+    values = mercer.linalg.KernelOperator(f, x, **named, **options).diagonal()
+    return _moved(values, np.empty(0))[:, None]
 
 
 def _moved(block: Any, wanted: Any) -> Any:

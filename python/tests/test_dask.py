@@ -598,6 +598,7 @@ def test_operators_of_weighted_points(rng):
     size = np.abs(alone.rows(slice(None))) @ np.abs(b)
     assert (np.abs(operator @ b - alone @ b) <= 1e-13 * size).all()
     np.testing.assert_array_equal(operator @ b[:, 0], (operator @ b[:, :1])[:, 0])
+    np.testing.assert_allclose(operator.diagonal(), alone.diagonal(), rtol=1e-14)
     path = [0.0, 4.0]
     np.testing.assert_allclose(
         mc.linalg.cg(operator, b, ridge=path), mc.linalg.cg(alone, b, ridge=path), rtol=1e-7

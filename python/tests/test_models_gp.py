@@ -302,9 +302,9 @@ REFUSED = [
     ({"kernel": "exp(-sum((x-z)^2)/h)"}, "kernel_params"),
     ({"kernel": "exp(-sum(x-2*z))"}, "symmetric"),
     ({"kernel_params": {"nu": 3}}, "nu"),
-    ({"noise": -1.0}, "noise must be positive"),
-    ({"amplitude": 0}, "amplitude must be positive"),
-    ({"lengthscale": "median"}, "lengthscale must be"),
+    ({"noise": -1.0}, "'noise' parameter of"),
+    ({"amplitude": 0}, "'amplitude' parameter of"),
+    ({"lengthscale": "median"}, "'lengthscale' parameter of"),
     ({"lengthscale": [1.0, 2.0]}, r"shape \(3,\)"),
     ({"lengthscale": [1.0, 2.0, 3.0], "ard": False}, r"shape \(1,\)"),
     ({"bounds": {"width": (1, 2)}}, "width"),
@@ -312,8 +312,8 @@ REFUSED = [
     ({"bounds": {"noise": (0.0, 1.0)}}, "positive"),
     ({"bounds": {"noise": "free"}}, "fixed"),
     ({"bounds": {"lengthscale": np.ones((2, 2))}}, "shape"),
-    ({"optimizer": "newton"}, "optimizer must be"),
-    ({"solver": "lu"}, "solver must be"),
+    ({"optimizer": "newton"}, "'optimizer' parameter of"),
+    ({"solver": "lu"}, "'solver' parameter of"),
     ({"optimizer": "lbfgs", "solver": "cg"}, "optimizer must be"),
 ]
 
@@ -583,10 +583,10 @@ def test_sparse_weights_are_repetitions():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"n_inducing": 0}, "n_inducing must be"),
+        ({"n_inducing": 0}, "'n_inducing' parameter of"),
         ({"inducing": np.ones((3, 2))}, "inducing must have shape"),
         ({"inducing": np.full((3, 3), np.nan)}, "finite"),
-        ({"optimizer": "adam"}, "optimizer must be"),
+        ({"optimizer": "adam"}, "'optimizer' parameter of"),
         ({"kernel": "precomputed"}, "precomputed"),
     ],
 )

@@ -252,10 +252,10 @@ def test_a_fit_that_ends_early_leaves_the_estimator(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"C": 0}, "C must be a positive number"),
-        ({"solver": "lu"}, "solver must be"),
-        ({"max_iter": 0}, "max_iter must be 1 or more"),
-        ({"bandwidth": -1.0}, "bandwidth must be a positive number"),
+        ({"C": 0}, "'C' parameter of"),
+        ({"solver": "lu"}, "'solver' parameter of"),
+        ({"max_iter": 0}, "'max_iter' parameter of"),
+        ({"bandwidth": -1.0}, "'bandwidth' parameter of"),
     ],
 )
 def test_bad_options(options, words):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
-from mercer.models import KernelRidge, KernelRidgeCV
+from mercer.models import KernelRidge, KernelRidgeCV, _select
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import fit_kernel
 from mercer.models._select import generalised
@@ -161,8 +161,8 @@ def test_choices_that_cannot_be_scored_are_said():
         ({"alphas": (1.0, -1.0)}, "from 0 on"),
         ({"bandwidths": (0.0,)}, "positive numbers"),
         ({"bandwidths": ()}, "positive numbers"),
-        ({"select": "aic"}, "select must be"),
-        ({"solver": "lu"}, "solver must be one of"),
+        ({"select": "aic"}, "'select' parameter of"),
+        ({"solver": "lu"}, "'solver' parameter of"),
     ],
 )
 def test_errors_say_what_is_wrong(options, words):
@@ -189,3 +189,15 @@ def test_rows_of_weight_zero_in_a_given_matrix_count_for_nothing(select):
     a, b = given.cv_results_["scores"], alone.cv_results_["scores"]
     np.testing.assert_allclose(a, b, rtol=1e-9 if select == "loo" else 0.1)
     assert given.alpha_ == alone.alpha_
+
+
+def test_generalised_cross_validation_is_of_the_weighted_problem():
+    weights, scores = np.random.default_rng(3).integers(1, 4, 60), []
+    x, y, w = X[:60], Y[:60, None], weights.astype(float)
+    again = [np.repeat(a, weights, axis=0) for a in (x, y)]
+    for points, targets, given in ((x, y, w), (*again, None)):
+        system = System(fit_kernel("gauss", x, Space(), bandwidth=2.0), points, Space(), 0.3, given)
+        scale = 1.0 if given is None else np.sqrt(given)[:, None]
+        inverse = np.linalg.inv(system.matrix())
+        scores.append(_select.gcv(system, inverse @ (scale * targets), 0.3, np.trace(inverse)))
+    assert scores[0] == pytest.approx(scores[1], rel=1e-10)

@@ -11,6 +11,7 @@ import mercer
 from mercer import _mercer, _watchers
 from mercer._libraries import namespace_of, plain
 from mercer._mixed import library_of, require_one_library
+from mercer._progress import current, share_of_residual
 from mercer.errors import DtypeError, LinAlgError
 
 _SWEEPS = 100
@@ -182,7 +183,7 @@ class _Solve:
     def __init__(self, a: Any, b: Any, sweeps: _Sweeps, tol: float, most: int) -> None:
         self.a, self.b, self.sweeps, self.most = a, b, sweeps, most
         self.right = _squares(b)
-        self.wanted = tol**2 * self.right
+        self.tol, self.wanted = tol, tol**2 * self.right
         self.info = np.zeros(len(self.right), np.int64)
         self.residual = np.zeros(len(self.right))
         self.taken = 0
@@ -203,11 +204,15 @@ class _Solve:
         done = self.measure()
         start, first = _copy(self.sweeps.x), self.residual
         best, flat, kept = np.inf, 0, _copy(start)
-        lost = ~np.isfinite(first)
+        lost, bar = ~np.isfinite(first), current()
         while not (done | lost).all() and self.taken < self.most and flat < _FLAT_SWEEPS:
             met = self.sweeps.sweep()
             self.taken += 1
             worst = _worst(met, self.right)
+            if bar is not None:
+                share = share_of_residual(math.sqrt(worst), self.tol) if worst >= 0 else 0.0
+                share = max(share, self.taken / self.most)
+                bar.step(share, f"residual {math.sqrt(max(worst, 0)):.1e}")
             if not math.isfinite(worst) or worst > 100 * min(best, 1.0):
                 # The acceleration was too bold: it goes on from the best, and more carefully.
                 self.sweeps.mu /= 10
@@ -285,6 +290,11 @@ def _check(a: Any, b: Any, x0: Any, numbers: dict[str, Any], tol: float) -> None
         raise ValueError("sap: ridges must be positive. Received one of 0.")
 
 
+def block_of(n: int) -> int:
+    """Rows of a block where nothing is said."""
+    return min(max(n // 100, 64), _LARGEST_BLOCK)
+
+
 def _is_followed(a: Any, b: Any) -> bool:
     """Whether PyTorch records what is computed with them."""
     if library_of(b) != "torch":
@@ -322,7 +332,7 @@ def sap(
     >>> x = mercer.linalg.sap(operator, y, tol=1e-2)
     """
     n = a.shape[0] if isinstance(a, _mercer.KernelOperator) else 0
-    size = min(max(n // 100, 64), _LARGEST_BLOCK) if block is None else block
+    size = block_of(n) if block is None else block
     b, x0 = plain(b), plain(x0)
     numbers = {"block": size, "rank": 1 if rank is None else rank, "max_iter": max_iter}
     _check(a, b, x0, numbers, tol)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.util
 import os
 import sys
 import threading
@@ -19,6 +20,9 @@ from sklearn.utils.validation import (
     check_non_negative,
     validate_data,
 )
+
+from mercer._progress import shown
+from mercer.models._spread import Ready, fitted, kind_of, require_memory
 
 _LIBRARIES = {"torch": "torch", "cupy": "cupy", "jax": "jax", "jaxlib": "jax"}
 _NONE = "no_validation"  # scikit-learn's word for "there is no y here"
@@ -44,6 +48,9 @@ def device_of(array: Any) -> str:
 
 def host(array: Any) -> Any:
     """The array in NumPy's memory; None and what is no array of another library as they are."""
+    kind = kind_of(array)
+    if kind is not None:
+        array = array.compute() if kind == "dask" else array.detach().full_tensor()
     library = library_of(array)
     if library == "torch":
         tensor = array.detach().cpu()
@@ -151,6 +158,10 @@ def space_of(X: Any, device: str | None = None, dtype: str = "float64") -> Space
         return Space("torch" if library == "torch" else "numpy", "cpu", dtype)
     if library not in ("torch", "cupy"):
         library = "torch" if _torch_has_cuda() else "cupy"
+    if library == "cupy" and importlib.util.find_spec("cupy") is None:
+        raise ValueError(
+            f"device={device!r} needs a CUDA device that PyTorch or CuPy can use. Received none"
+        )
     return Space(library, place if ":" in place else f"{place}:0", dtype)
 
 
@@ -165,6 +176,9 @@ def _torch_has_cuda() -> bool:
 def like(result: Any, sample: Any) -> Any:
     """A computed array in the library and on the device of ``sample``, the caller's array."""
     library = library_of(sample)
+    if kind_of(sample) == "dask":
+        dask, result = sys.modules["dask.array"], host(result)
+        return dask.from_array(result, chunks=(sample.chunks[0], *result.shape[1:]))
     if library == "numpy":
         return host(result)
     if library == "torch":
@@ -200,6 +214,7 @@ def validate(
     labels: bool = False,
     multi_output: bool = False,
     keep_rows: bool = False,
+    chunks: bool = False,
     min_samples: int = 1,
     reads: bool = True,
 ) -> Data:
@@ -207,9 +222,14 @@ def validate(
 
     space: that of a fit before, for predictions; without it float32 stays float32 and all else is
     computed in float64, where X is or on ``device``. labels: y is of classes and stays on the host.
-    Rows of weight 0 are left out unless ``keep_rows``. reads: with False nothing is looked at in
-    arrays of other libraries than NumPy, neither for NaN nor for weights of 0 and below.
+    Rows of weight 0 are left out unless ``keep_rows``. chunks: an array of Dask is taken. reads:
+    with False nothing is looked at in arrays of other libraries than NumPy, neither for NaN nor for
+    weights of 0 and below.
     """
+    if isinstance(X, Ready):
+        return Data(X, None, None, space or Space(), lambda result: result)
+    if not (chunks or (reset and kind_of(X) in getattr(estimator, "_takes", ()))):
+        require_memory(estimator, X)
     if library_of(X) == "numpy" or labels:
         y = host(y)
     options: dict[str, Any] = {"reset": reset, "ensure_min_samples": min_samples}
@@ -223,13 +243,18 @@ def validate(
     else:
         _check_sample_weight(_shell(sample_weight) + 1, shell)
         weights, keep_rows = sample_weight, True
-    x = space.array(x)
+    in_chunks = kind_of(x) == "dask"
+    if space.device != "cpu" and device_of(x) == "cpu":
+        from mercer.models import _memory
+
+        _memory.require_points(*x.shape, space, type(estimator).__name__)
+    x = x.astype(space.dtype) if in_chunks else space.array(x)
     if target is not None and not labels:
         target = space.array(target)
     if weights is not None:
         if not keep_rows and not weights.all():
             kept = space.index(np.flatnonzero(weights))
-            x = space.array(x[kept])
+            x = x[kept] if in_chunks else space.array(x[kept])
             target = target if target is None else target[host(kept) if labels else kept]
             weights = weights[weights > 0]
         weights = space.array(weights)
@@ -245,6 +270,8 @@ def _checked(estimator: Any, X: Any, y: Any, options: dict[str, Any],
     """(x, y or None, what has X's shape on the host)."""
     no_y = y is None or y is _NONE
     passed = {} if y is _NONE else {"y": y}
+    if kind_of(X) == "dask":
+        return _checked_chunks(estimator, X, passed, options)
     if library_of(X) == "numpy":
         checked = validate_data(estimator, X, **passed, **options)
         x, target = (checked, None) if no_y else checked
@@ -262,6 +289,21 @@ def _checked(estimator: Any, X: Any, y: Any, options: dict[str, Any],
     if reads:
         _refuse_infinite(y, "y", estimator)
     return X, y.reshape(checked[1].shape), shell
+
+
+def _checked_chunks(estimator: Any, X: Any, passed: dict, options: dict) -> tuple[Any, Any, Any]:
+    """Infinities are looked for at once before a fit, later when chunks are computed."""
+    from mercer.models import _chunks
+
+    name = type(estimator).__name__
+    X = _chunks.points_of(name, X)
+    shell = _shell(X)
+    checked = validate_data(estimator, shell, **passed, **options)
+    if options["reset"]:
+        _chunks.refuse_infinite(X, name)
+    else:
+        X = _chunks.finite(X, name)
+    return X, checked[1] if isinstance(checked, tuple) else None, shell
 
 
 def _shell(array: Any) -> np.ndarray:
@@ -331,14 +373,25 @@ def restores(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         before = dict(vars(self))
         try:
-            with exact_products:
-                return method(self, *arguments, **named)
+            with exact_products, shown(f"{type(self).__name__}.{method.__name__}",
+                                       progress_of(self)):  # fmt: skip
+                if any(map(kind_of, (*arguments, *named.values()))):
+                    return fitted(self, method, arguments, named)
+                found = method(self, *arguments, **named)
+            vars(self).pop("_in_chunks", None)
+            return found
         except BaseException:
             vars(self).clear()
             vars(self).update(before)
             raise
 
     return call
+
+
+def progress_of(estimator: Any) -> bool:
+    """Whether its fit shows a bar; what is no truth value is refused by the fit."""
+    wanted = getattr(estimator, "progress", False)
+    return isinstance(wanted, (bool, np.bool_)) and bool(wanted)
 
 
 class RegressorScore:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.models._arrays import Data, validate
+from mercer.models._arrays import Data, library_of, validate
 from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed, fit_kernel
+from mercer.models._rules import NOT_NEGATIVE, check, refuse_ignored
 from mercer.models._solve import ALL_SOLVERS, Solution, System
+from mercer.models._spread import Ready
 
 
 class MayBePrecomputed(BaseEstimator):
@@ -31,21 +34,42 @@ class KernelModel(MayBePrecomputed):
     and device of the class that has them, and ``centers`` where there are some."""
 
     _solvers: tuple[str, ...] = ALL_SOLVERS
+    _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
+
+    def _why_not(self, kind: str) -> str | None:
+        """Why points of Dask ("dask") or DTensors ("dtensor") cannot be fitted, if so."""
+        return why_not_products(self, kind)
 
     def _data(self, X: Any, y: Any, sample_weight: Any, **options: Any) -> Data:
-        """Checks what scikit-learn checks, and the solver's name."""
+        """Checks what scikit-learn checks, and the parameters before that."""
+        self._check_parameters()
         data = validate(self, X, y, sample_weight=sample_weight, device=self.device,
                         keep_rows=self._precomputed, reads=self._reads, **options)  # fmt: skip
+        if self._precomputed:
+            check_precomputed(data.x)
+        return data
+
+    def _check_parameters(self) -> None:
+        check(self, *([] if self._reads else self._held()))
         centers = getattr(self, "centers", None)
         allowed = self._solvers if centers is None else ("auto", "direct", "falkon")
         if self.solver not in allowed:
-            said = "" if centers is None else " with centers"
-            raise ValueError(f"solver must be one of {allowed}{said}. Received {self.solver!r}")
-        if self._precomputed:
-            if not self._reads:
-                raise ValueError('solver="fixed" needs points. Received kernel="precomputed"')
-            check_precomputed(data.x, centers=centers)
-        return data
+            said = "out centers" if centers is None else " centers"
+            raise InvalidParameterError(
+                f"The 'solver' parameter of {type(self).__name__} must be one of {allowed} "
+                f"with{said}. Got {self.solver!r} instead."
+            )
+        refuse_with_precomputed(self)
+        if self._precomputed and not self._reads:
+            raise InvalidParameterError(
+                f"The 'kernel' parameter of {type(self).__name__} must be of points with "
+                "solver='fixed'. Got 'precomputed' instead."
+            )
+
+    def _held(self) -> list[str]:
+        """Parameters in arrays that solver="fixed" does not read."""
+        names = ("alpha", "bandwidth", "metric")
+        return [name for name in names if library_of(getattr(self, name, None)) != "numpy"]
 
     @property
     def _reads(self) -> bool:
@@ -79,14 +103,46 @@ class KernelModel(MayBePrecomputed):
 
     def _scores(self, X: Any) -> tuple[Any, Any]:
         """The kernel of X with the fitted points times the coefficients, and the way back."""
+        if isinstance(X, Ready):
+            return X.parts[0], lambda scores: scores
         check_is_fitted(self)
         data = validate(self, X, reset=False, space=self._space, reads=self.solver_ != "fixed")
-        points = self._kernel.points(data.x, data.space)
-        return self._kernel.product(points, self._points, self.dual_coef_), data.like
+        return self._parts(data.x)[0], data.like
+
+    def _parts(self, x: Any) -> tuple[Any]:
+        """What the pairs of x [m, d] and the fitted points give: [m, k] in all."""
+        points = self._kernel.points(x, self._space)
+        return (self._kernel.product(points, self._points, self.dual_coef_),)
+
+
+def refuse_with_precomputed(estimator: Any) -> None:
+    """Parameters that a matrix has no use for."""
+    if estimator._precomputed:
+        names = ("bandwidth", "metric", "kernel_params", "centers")
+        known = [name for name in names if name in estimator.get_params(deep=False)]
+        refuse_ignored(estimator, "kernel='precomputed'", *known)
+
+
+def why_not_products(estimator: Any, kind: str, **wanted: Any) -> str | None:
+    """What the parameters ask for that products with the kernel matrix do not give."""
+    stored = {"solver": ("direct", "sap", "fixed"), **wanted}
+    for name, values in stored.items():
+        value = getattr(estimator, name, None)
+        if isinstance(value, str) and value in values:
+            other = ', solver="cg" does not' if name == "solver" else ""
+            return f"{name}={value!r} needs the points in memory{other}"
+    if getattr(estimator, "centers", None) is not None:
+        return "centers= needs the points in memory"
+    kernel = getattr(estimator, "kernel", None)
+    if isinstance(kernel, str) and kernel == PRECOMPUTED:
+        return 'kernel="precomputed" needs the matrix in memory'
+    if kind == "dask" and getattr(estimator, "device", None) not in (None, "cpu"):
+        return "device= needs the points in memory; chunks of CuPy compute on their device"
+    return None
 
 
 def checked_alpha(alpha: Any) -> float:
-    number = float(alpha)
-    if not (number >= 0 and np.isfinite(number)):
-        raise ValueError(f"alpha must be a number from 0 on. Received {alpha!r}")
-    return number
+    """One of several."""
+    if not NOT_NEGATIVE.is_satisfied_by(alpha):
+        raise InvalidParameterError(f"alphas must be numbers from 0 on. Received {alpha!r}")
+    return float(alpha)

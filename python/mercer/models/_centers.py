@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
+from mercer._progress import current, share_of_residual
 from mercer.models import _memory
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
@@ -26,7 +27,6 @@ EXACT = 1000
 _JITTER = 1e-12  # of the mean diagonal, in float64
 #: What makes K_mm definite for products in a dtype: it bounds the coefficients that they multiply.
 _DEFINITE = {"float32": 1e-6, "float64": 1e-12}
-_BLOCK = 2**23  # values of K_nm at a time
 _COLUMNS = 1024  # of an inverse at a time
 
 
@@ -63,8 +63,11 @@ class Moments:
         """With the points x [n, d] and their targets y [n, k]; self stays as it is."""
         wide = space.of("float64")
         gram, target = self.gram + 0, self.target + 0
-        rows = max(1, _BLOCK // z.shape[0])
+        rows = max(1, _memory.CENTER_BLOCK // z.shape[0])
+        fit = current()
         for start in range(0, x.shape[0], rows):
+            if fit is not None:
+                fit.step(start / x.shape[0], f"{start} points")
             stop = min(start + rows, x.shape[0])
             k = wide.array(kernel.matrix(x[start:stop], z))
             right = k if weights is None else k * wide.array(weights[start:stop])[:, None]
@@ -81,11 +84,6 @@ class Moments:
         return mc.linalg.solve_cholesky(a, self.target, jitter=_JITTER)
 
 
-def bytes_needed(m: int, space: Space) -> int:
-    """Three matrices of m x m in float64, five on a device."""
-    return (40 if space.on_device else 24) * m * m
-
-
 def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,
           *, solver: str, tol: float, max_iter: int | None, coef0: Any,
           name: str) -> tuple[Solution, bool, Moments | None]:  # fmt: skip
@@ -94,7 +92,8 @@ def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: flo
     m = z.shape[0]
     exact = solver == "direct" or (solver == "auto" and m <= EXACT)
     what = f"solver={'direct' if exact else 'falkon'!r} with {m} centres"
-    _memory.require(bytes_needed(m, space), space, what, x.shape[0], name)
+    needed = _memory.bytes_of_centers(m, x.shape[0], y.shape[1], exact, space)
+    _memory.require(needed, space, what, x.shape[0], name)
     if not exact:
         steps = 100 if max_iter is None else max_iter
         return *falkon(kernel, x, z, y, weights, ridge, space, tol, steps, coef0), None
@@ -153,8 +152,13 @@ def _descend(product: Any, inverse: Any, b: Any, coef: Any, residual: Any, space
     aim = host(dot(b, inverse(b))) * tol**2
     z = inverse(residual)
     direction, length = z, dot(residual, z)
+    fit = current()
     for taken in range(max_iter + 1):
         left = host(length)
+        if fit is not None:
+            worst = float(np.sqrt(np.max(left / np.maximum(aim, 1e-300)))) * tol
+            share = max(share_of_residual(worst, tol), taken / max(max_iter, 1))
+            fit.step(share, f"residual {worst:.1e}")
         live = (left > aim) & np.isfinite(left)
         if not live.any() or taken == max_iter:
             break

@@ -11,6 +11,7 @@ import numpy as np
 import mercer as mc
 from mercer import _mercer
 from mercer.models._arrays import Space, host
+from mercer.models._base import why_not_products
 
 PRECOMPUTED = "precomputed"
 # scikit-learn's names that the zoo lacks.
@@ -38,6 +39,16 @@ class FittedDistance:
             return x
         x = x - self.centre
         return space.array(x * self.root if self.root.ndim == 1 else x @ self.root)
+
+
+def why_not_distances(estimator: Any, kind: str) -> str | None:
+    """Why points of Dask ("dask") or DTensors ("dtensor") cannot be fitted, if so."""
+    metric = estimator.metric if isinstance(estimator.metric, str) else ""
+    if metric == PRECOMPUTED:
+        return "metric='precomputed' needs the distances in memory"
+    if kind == "dask" and metric in ("seuclidean", "mahalanobis"):
+        return f"metric={metric!r} needs the points in memory"
+    return why_not_products(estimator, kind)
 
 
 def fit_distance(

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 import mercer as mc
 from mercer.models import _gp_parameters, _memory
 from mercer.models._arrays import RegressorScore, Space, host, validate
+from mercer.models._base import why_not_products
 from mercer.models._gp_exact import Problem, problem
 from mercer.models._gp_posterior import Posterior, root_of_covariance
 from mercer.models._kernels import PRECOMPUTED
+from mercer.models._rules import DEVICE, KERNEL, POSITIVE, check
+from mercer.models._spread import Ready, by_rows, kind_of
 
 ZOO = {name: row["name"] for row in mc.zoo.table for name in (row["name"], *row["aliases"])}
 #: Points up to which a likelihood is computed in float64, whatever the dtype of X.
@@ -115,6 +119,20 @@ def _spread(x: Any, weights: Any) -> np.ndarray:
 class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """The base: subclasses write ``_posterior`` and the attributes of their fit."""
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        "kernel": KERNEL,
+        "ard": ["boolean"],
+        "lengthscale": [POSITIVE, "array-like", StrOptions({"scale"})],
+        "amplitude": [POSITIVE],
+        "noise": [POSITIVE],
+        "bounds": [Mapping, StrOptions({"fixed"}), None],
+        "normalize_y": ["boolean"],
+        "kernel_params": [Mapping, None],
+        "random_state": ["random_state"],
+        "device": DEVICE,
+        "progress": ["boolean"],
+    }
+
     kernel: Any
     ard: bool
     lengthscale: Any
@@ -129,17 +147,20 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
 
     def _task(self, X: Any, y: Any, sample_weight: Any, double: bool = False) -> Task:
         """Checks everything that a fit is given; double: in float64 whatever the size."""
+        check(self)
         data = validate(
             self, X, y, sample_weight=sample_weight, multi_output=True, device=self.device
         )
         formula = formula_of(self.kernel, self.kernel_params)
         double = double or data.x.shape[0] <= DOUBLE
         space = data.space.of("float64") if double else data.space
-        x, y = space.array(data.x), space.array(data.y)
+        in_chunks = kind_of(data.x) == "dask"
+        x = data.x.astype(space.dtype) if in_chunks else space.array(data.x)
+        y = space.array(data.y)
         one_output, y = y.ndim == 1, y.reshape(y.shape[0], -1)
         weights = None if data.weights is None else space.array(data.weights)
         order, deviations = None, np.zeros(y.shape[1])
-        if x.shape[0] <= DOUBLE:
+        if x.shape[0] <= DOUBLE and not in_chunks:
             x, y, weights, order, deviations = _merged(space, x, y, weights)
         ones = space.zeros(x.shape[0]) + 1 if weights is None else weights
         theta, units = self._start(_spread(x, ones))
@@ -158,19 +179,12 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
 
     def _start(self, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """theta, and the scales [d] or [1] of the features."""
-        for name in ("amplitude", "noise"):
-            _gp_parameters.positive(name, getattr(self, name))
         d = len(spread)
         units = np.where(spread > 0, spread, 1.0)
         if not self.ard:
             total = float((spread**2).mean() ** 0.5)
             units = np.array([total if total > 0 else 1.0])
         if isinstance(self.lengthscale, str):
-            if self.lengthscale != "scale":
-                raise ValueError(
-                    'lengthscale must be "scale", a number, or with ard=True one for each feature. '
-                    f"Received {self.lengthscale!r}"
-                )
             lengths = units * d**0.5
         else:
             _gp_parameters.positive("lengthscale", host(self.lengthscale))
@@ -193,6 +207,7 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
         self.kernel_, self._space = given.f, given.space
         self._y_mean, self._y_scale, self._one_output = task.mean, task.scale, task.one_output
 
+    @by_rows
     def predict(
         self, X: Any, return_std: bool = False, return_cov: bool = False,
         include_noise: bool = False,
@@ -213,8 +228,12 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
             "float64"
         )  # fmt: skip
         out = data.space.of(dtype)
-        x = data.x / data.space.array(self.lengthscale_)
-        mean = self._posterior.mean(x) * self._y_scale + self._y_mean
+        if isinstance(X, Ready):
+            (mean,) = X.parts
+        else:
+            x = data.x / data.space.array(self.lengthscale_)
+            mean = self._posterior.mean(x)
+        mean = mean * self._y_scale + self._y_mean
         mean = data.like(out.array(mean[:, 0] if self._one_output else mean))
         if return_cov:
             covariance = self._posterior.covariance(x)
@@ -226,6 +245,18 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
         variance = self._posterior.variance(x) + (self.noise_ if include_noise else 0.0)
         variance = variance * (variance > 0)
         return mean, data.like(out.array(self._in_units(variance) ** 0.5))
+
+    def _parts(self, x: Any, return_std: bool = False, **rest: Any) -> tuple[Any]:
+        """Means of the posterior, [m, p], where the fitted points are in chunks."""
+        if return_std:
+            raise NotImplementedError(
+                f"{type(self).__name__}.predict: return_std needs the fitted points in memory; "
+                "write fit(X.compute(), y). Received points in chunks"
+            )
+        return (self._posterior.mean(x / self._space.array(self.lengthscale_)),)
+
+    def _why_not(self, kind: str) -> str | None:
+        return why_not_products(self, kind)
 
     def _in_units(self, variance: Any) -> Any:
         """Variances [...] in the units of y: the same shape, or [..., p] for several outputs."""

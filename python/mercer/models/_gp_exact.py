@@ -95,7 +95,7 @@ def problem(
     y = y[:, None] if y.ndim == 1 else y
     if weights is None:
         return Problem(space, f, x, y, space.zeros(x.shape[0]) + 1, 0.0, 0.0, within)
-    xp = namespace_of(x)
+    xp = namespace_of(weights)
     return Problem(space, f, x, y, 1 / weights, total(weights - 1), total(xp.log(weights)), within)
 
 

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-import mercer as mc
 from mercer import linalg
-from mercer._libraries import namespace_of
 from mercer.models import _gp_parameters
 from mercer.models._arrays import host
 from mercer.models._gp_exact import Problem, folded, repetitions, total
+from mercer.models._products import factored, gradient_sums, operator
 
 
 class IterativeLikelihood:
@@ -41,17 +40,18 @@ class IterativeLikelihood:
         amplitude, lengthscale, noise = _gp_parameters.values(theta)
         scaled = self.data.x / self.data.space.array(lengthscale)
         ridge = noise / amplitude * self.data.noise_scale
-        operator = linalg.KernelOperator(self.data.f, scaled, ridge=ridge)
+        made = operator(self.data.f, scaled, ridge=ridge)
         middle = float(np.exp(np.log(host(ridge)).mean()))  # P has one number on its diagonal
         rank = min(self.rank, scaled.shape[0])
-        return operator, linalg.rpcholesky(operator, rank, ridge=middle, seed=self.seed)
+        options = {"rank": rank, "ridge": middle, "seed": self.seed}
+        return made, factored(self.data.f, scaled, made, self.data.space, **options)
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         data, (amplitude, _, noise) = self.data, _gp_parameters.values(theta)
-        p, xp = data.y.shape[1], namespace_of(data.x)
-        operator, inverse = self.system(theta)
+        p, xp = data.y.shape[1], data.space.xp
+        matrix, inverse = self.system(theta)
         z = inverse.sqrt(self._probes)
-        solved, _ = self.solve(operator, xp.concatenate([data.y, z], 1), inverse, self._last)
+        solved, _ = self.solve(matrix, xp.concatenate([data.y, z], 1), inverse, self._last)
         self._last = solved
         coef, s, q = solved[:, :p], solved[:, p:], inverse.solve(z)
         ridge = (noise / amplitude * data.noise_scale)[:, None]
@@ -65,12 +65,12 @@ class IterativeLikelihood:
 
     def _by_lengthscales(self, theta: np.ndarray, coef: Any, s: Any, q: Any) -> np.ndarray:
         data, (amplitude, lengthscale, _) = self.data, _gp_parameters.values(theta)
-        xp = namespace_of(data.x)
+        xp = data.space.xp
         left = xp.concatenate([data.y.shape[1] / self.n_probes * s, coef / -amplitude], 1)
         right = xp.concatenate([q, coef], 1)
         scaled = data.x / data.space.array(lengthscale)
-        by_x = mc.parameter_gradient(data.f, scaled, weights=(left, right), by="x")["x"]
-        return 0.5 * folded(total(scaled * by_x, axis=0), len(lengthscale))
+        sums = gradient_sums(data.f, scaled, left, right, data.space)
+        return 0.5 * folded(sums, len(lengthscale))
 
     def solve(
         self, operator: Any, b: Any, inverse: Any, first: Any = None, tol: float | None = None
@@ -89,11 +89,11 @@ class IterativeLikelihood:
         2 y^T c - c^T (K + ridge) c is below y^T (K + ridge)^-1 y by the square of c's error alone.
         """
         (amplitude, _, noise), (n, p) = _gp_parameters.values(theta), self.data.y.shape
-        operator, inverse = self.system(theta)
-        coef, _ = self.solve(operator, self.data.y, inverse, tol=0.1 * self.tol)
-        quad = total(coef * (2 * self.data.y - operator @ coef)) / amplitude
+        matrix, inverse = self.system(theta)
+        coef, _ = self.solve(matrix, self.data.y, inverse, tol=0.1 * self.tol)
+        quad = total(coef * (2 * self.data.y - matrix @ coef)) / amplitude
         _, logdet, error = linalg.inv_quad_logdet(
-            operator, self.data.y[:, :1] * 0, n_probes=self.n_probes, preconditioner=inverse,
+            matrix, self.data.y[:, :1] * 0, n_probes=self.n_probes, preconditioner=inverse,
             max_iter=self.max_products, seed=self.seed,
         )  # fmt: skip
         log_a = float(logdet) + n * np.log(amplitude)

@@ -14,6 +14,8 @@ import numpy as np
 import scipy.optimize
 from sklearn.exceptions import ConvergenceWarning
 
+from mercer._progress import current
+
 DEFAULT_BOUNDS = {"amplitude": (1e-5, 1e5), "lengthscale": (1e-2, 1e3), "noise": (1e-5, 1e5)}
 
 
@@ -101,6 +103,10 @@ def lbfgs(objective: Objective, start: np.ndarray, bounds: np.ndarray, max_iter:
     if not free.any():
         return Optimum(start, objective(start)[0], 0, True)
     best: dict[str, Any] = {"value": -np.inf, "theta": start}
+    bar, taken = current(), iter(range(1, max_iter + 2))
+
+    def tell(part: np.ndarray) -> None:
+        bar.step(next(taken, max_iter) / max_iter, f"log likelihood {best['value']:.6g}")
 
     def negative(part: np.ndarray) -> tuple[float, np.ndarray]:
         theta = start.copy()
@@ -112,7 +118,7 @@ def lbfgs(objective: Objective, start: np.ndarray, bounds: np.ndarray, max_iter:
 
     found = scipy.optimize.minimize(
         negative, start[free], jac=True, method="L-BFGS-B", bounds=bounds[free],
-        options={"maxiter": max_iter},
+        options={"maxiter": max_iter}, callback=None if bar is None else tell,
     )  # fmt: skip
     return Optimum(best["theta"], float(best["value"]), int(found.nit), found.status != 1)
 
@@ -129,6 +135,7 @@ def adam(
     theta, first, second = start.copy(), np.zeros_like(start), np.zeros_like(start)
     free = bounds[:, 0] < bounds[:, 1]
     moves: list[np.ndarray] = []
+    bar = current()
     for count in range(1, max_iter + 1):
         slope = gradient(theta)
         first = 0.9 * first + 0.1 * slope
@@ -138,6 +145,9 @@ def adam(
         moved = np.clip(theta + rate * direction, *bounds.T)
         moves.append((moved - theta)[free])
         theta = moved
+        if bar is not None:
+            length = float(np.abs(slope[free]).max(initial=0.0))
+            bar.step(count / max_iter, f"step {count}, gradient {length:.1e}")
         if count >= 10 and np.abs(np.mean(moves[-10:], axis=0)).max(initial=0.0) < tol * step:
             return Optimum(theta, np.nan, count, True)
     return Optimum(theta, np.nan, max_iter, False)

@@ -14,6 +14,7 @@ import mercer as mc
 from mercer.models import _memory
 from mercer.models._arrays import space_of
 from mercer.models._gp_exact import diagonal_of, half_solve, self_similarity
+from mercer.models._products import kernel_product
 
 BLOCK = 1 << 23  # elements of cross covariances at a time
 MANY = 120  # of n points, a factor is sooner than products for more than n / MANY covariances
@@ -31,7 +32,7 @@ class Posterior:
 
     def mean(self, x: Any) -> Any:
         """[m, p]"""
-        return self.amplitude * mc.kernel_product(self.f, x, self.points, self.coef)
+        return self.amplitude * kernel_product(self.f, x, self.points, self.coef)
 
     def variance(self, x: Any) -> Any:
         """[m]; rounding may leave negative ones."""

@@ -11,6 +11,8 @@ import numpy as np
 
 import mercer as mc
 from mercer.models._arrays import Space, exact_products, host, library_of
+from mercer.models._products import kernel_product
+from mercer.models._spread import kind_of
 
 PRECOMPUTED = "precomputed"
 _ZOO = {name: row for row in mc.zoo.table for name in (row["name"], *row["aliases"])}
@@ -57,12 +59,18 @@ class FittedKernel:
             return x
         root = space.array(self.root)
         if root.ndim == 1:
-            return space.array(x * root)
+            mapped = x * root
+            return mapped if kind_of(mapped) else space.array(mapped)
         with exact_products:
-            return space.array(x @ root)
+            mapped = x @ root
+            return mapped if kind_of(mapped) else space.array(mapped)
 
     def matrix(self, x: Any, z: Any = None, out: Any = None) -> Any:
         """[n, n], or [m, n] with z; a copy of x where the matrix is the input."""
+        if "dask" in (kind_of(x), kind_of(z)):
+            from mercer import dask
+
+            return dask.kernel_matrix(self.formula, x, z, **self.params).compute()
         if self.formula is not None:
             return mc.kernel_matrix(self.formula, x, z, out=out, **self.params)
         if out is None:
@@ -74,12 +82,14 @@ class FittedKernel:
         """The matrix of x [m, d] and z [n, d] times v [n, k], the matrix never stored."""
         if self.formula is None:
             return x @ v
-        return mc.kernel_product(self.formula, x, z, v, **self.params)
+        return kernel_product(self.formula, x, z, v, **self.params)
 
     def diagonal(self, x: Any) -> Any:
         """f(x_i, x_i), [n]."""
         if self.formula is None:
             return x.reshape(-1)[:: x.shape[0] + 1]
+        if kind_of(x) == "dask":
+            return mc.linalg.KernelOperator(self.formula, x, **self.params).diagonal()
         return mc.paired_distances(x, x, metric=self.formula, **self.params)
 
 
@@ -166,10 +176,8 @@ def _as_parameter(name: str | None, bandwidth: float) -> dict[str, float]:
     return {name: bandwidth if name == "bandwidth" else 0.5 / bandwidth**2}
 
 
-def check_precomputed(k: Any, centers: Any = None) -> None:
+def check_precomputed(k: Any) -> None:
     """ValueError for what is no symmetric matrix [n, n]."""
-    if centers is not None:
-        raise ValueError('centers must be None with kernel="precomputed"')
     if k.shape[0] != k.shape[1]:
         raise ValueError(f"Precomputed matrix must be square. Received {tuple(k.shape)}")
     rows = max(1, 2**22 // k.shape[0])

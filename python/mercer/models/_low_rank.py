@@ -10,10 +10,10 @@ import numpy as np
 import scipy.linalg
 
 import mercer as mc
-from mercer.models import _memory
+from mercer._progress import Fit, current, share_of_residual
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
-from mercer.models._solve import Solution, System, add_diagonal, auto_rank
+from mercer.models._solve import Solution, System, add_diagonal, rank_of
 
 _ROWS = 2**14  # whose products are summed in the dtype of the factor, before float64
 _AIM = 0.95  # of tol, which residuals that are measured then meet, too
@@ -54,6 +54,17 @@ class LowRank:
             return scale * (v - f @ space.array(inner(wide.array(f.T @ v))))
 
         return solve
+
+    def preconditioner(self, ridge: float, s: Any = None) -> Any:
+        """diag(s) F F^T diag(s) + ridge, as ``mercer.linalg.rpcholesky`` makes it; s: [n, 1]."""
+        factor = host(self.factor if s is None else self.factor * s)
+        u, roots, _ = np.linalg.svd(factor.astype(np.float64), full_matrices=False)
+        kept = roots > np.finfo(self.space.dtype).eps * roots.max(initial=0)
+        rows = self.space.array(u[:, kept].T)
+        values, gap = np.square(roots[kept]), 64 * float(np.finfo(self.space.dtype).eps)
+        return mc.linalg._restored_preconditioner(
+            rows, values.tolist(), [float(ridge)], 0.0, False, 1 - gap, rows[:0, 0]
+        )
 
 
 def solved_by(factor: Any, space: Space) -> Callable[[Any], Any]:
@@ -138,6 +149,7 @@ def conjugate_gradients(multiply: Callable[[Any], tuple[Any, Any]], inverse: Cal
     multiply(p): the matrix times p, and what to keep of the way there. Where the matrix shows not
     to be positive definite it ends with what it has.
     """
+    fit, size = current(), np.maximum(dot(r, r, space), 1e-300)
     p = z = inverse(r)
     x, kept = space.zeros(*r.shape), space.zeros(*r.shape)
     rz = dot(r, z, space)
@@ -149,7 +161,10 @@ def conjugate_gradients(multiply: Callable[[Any], tuple[Any, Any]], inverse: Cal
             return Iterate(x, kept, taken, False, not ((curve < 0) & (rz > 0)).any())
         step = space.array(np.where(live, rz / np.where(live, curve, 1), 0))
         x, kept, r = x + step * p, kept + step * part, r - step * q
-        if (dot(r, r, space) <= np.square(goals)).all():
+        left = dot(r, r, space)
+        if fit is not None:
+            _tell(fit, left / size, np.square(goals) / size, taken / limit)
+        if (left <= np.square(goals)).all():
             return Iterate(x, kept, taken, True)
         z = inverse(r)
         rz, last = dot(r, z, space), rz
@@ -157,13 +172,17 @@ def conjugate_gradients(multiply: Callable[[Any], tuple[Any, Any]], inverse: Cal
     return Iterate(x, kept, limit, False)
 
 
+def _tell(fit: Fit, left: Any, goals: Any, share: float) -> None:
+    """Squares of the residuals and of their goals, as parts of the right-hand sides'."""
+    worst = int(np.argmax(left / np.maximum(goals, 1e-300)))
+    residual, tol = (float(np.sqrt(squares[worst])) for squares in (left, goals))
+    fit.step(max(share, share_of_residual(residual, tol)), f"residual {residual:.1e}")
+
+
 def preconditioner(system: System, rank: int | str, seed: int) -> Callable[[Any], Any]:
     """Nearly the inverse of a system."""
     space, s = system.space, system.scale
-    if rank == "auto":  # at most a tenth of the free memory
-        column = system.n * np.dtype(space.dtype).itemsize
-        rank = min(auto_rank(system.n), _memory.free(space) // (10 * column))
-    rank = min(int(rank), system.n)
+    rank = min(rank_of(rank, system.n, space), system.n)
     low = random_cholesky(system.kernel, system.x, space, rank, system.ridge, seed)
     return low.inverse(system.ridge, None if s is None else s[:, 0])
 

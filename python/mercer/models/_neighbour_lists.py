@@ -9,6 +9,15 @@ import numpy as np
 from mercer.models._arrays import Space
 
 
+def refuse_negative(distances: Any) -> None:
+    """ValueError, in scikit-learn's words, for distances [m, n] that are none."""
+    if float(distances.min()) < 0:
+        raise ValueError(
+            "Negative values in data passed to precomputed distance matrix. Received a distance "
+            f"of {float(distances.min()):.6g}"
+        )
+
+
 def smallest(distances: Any, count: int, space: Space) -> tuple[Any, Any]:
     """(values, indices) [m, count] of the smallest of each row [m, n], ascending, ties by index."""
     if space.library == "torch":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
+from mercer._progress import between, current, share_of_residual
 from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
 from mercer.models._low_rank import LowRank, conjugate_gradients, of_all, random_cholesky
@@ -134,7 +135,7 @@ class Expansion:
         self.products += 1
         if self.direct or self.kernel.precomputed:
             return self._stored() @ v
-        return self.kernel.product(self.x, None, self.space.array(v))
+        return self.space.array(self.kernel.product(self.x, None, self.space.array(v)))
 
     def coefficients(self, a: Any) -> Any:
         """Coefficients of the points that functions are sums over."""
@@ -219,7 +220,8 @@ def minimise(loss: Any, expansion: Expansion, *, tol: float, max_iter: int,
     def objective(a: Any, f: Any) -> float:
         return loss.value(f) + 0.5 * ridge * _dot(a, f, space)
 
-    history, converged, first = [objective(a, f)], False, None
+    history, converged, first, bar = [objective(a, f)], False, None, current()
+    done = 0.0  # of the way to the end, for a bar
     for _ in range(max_iter):
         bend = loss.curvature(f)
         slope = bend.gradient + ridge * a
@@ -230,7 +232,9 @@ def minimise(loss: Any, expansion: Expansion, *, tol: float, max_iter: int,
             converged = True
             break
         forcing = min(0.1, max(length / first, 1e-3))
-        d, kd = _newton_step(bend, target, expansion, forcing * length, inner)
+        note = f"objective {history[-1]:.7g}"
+        with between(done, done + (1 - done) / 4, note):
+            d, kd = _newton_step(bend, target, expansion, forcing * length, inner)
         fall = -_dot(slope, kd, space)
         if not d.any():
             raise mc.LinAlgError("K shows a negative direction")
@@ -246,6 +250,9 @@ def minimise(loss: Any, expansion: Expansion, *, tol: float, max_iter: int,
             break
         a, f = a + step * d, f + step * kd
         history.append(reached)
+        if bar is not None:
+            done = max(share_of_residual(fall / abs(reached or 1.0), tol), len(history) / max_iter)
+            bar.step(done, f"objective {reached:.7g}")
         if fall / 2 <= tol * abs(reached):
             converged = True
             break

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
+from mercer._progress import current, share_of_residual
 from mercer.models import _memory
 from mercer.models._arrays import host
 from mercer.models._fixed import low_rank
@@ -83,15 +84,18 @@ class Inverse:
 
 
 def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: float,
-          max_iter: int | None, probes: int, seed: int) -> Found:  # fmt: skip
+          max_iter: int | None, probes: int, seed: int, name: str = "path") -> Found:  # fmt: skip
     """(S K S + ridge) a = b for b [n, k] and every ridge, and the traces of the inverses.
 
     A column whose matrix shows itself not to be positive definite is not met.
     """
     space, xp, (n, k), many = system.space, system.space.xp, b.shape, len(ridges)
-    inverse = Inverse(system, ridges, rank_of(system, rank), seed)
+    rank = rank_of(system, rank)
+    system.require_columns(rank, many * (k + min(probes, FEW)), name)
+    inverse = Inverse(system, ridges, rank, seed)
     run = _Run(system.with_ridge(0.0), ridges, inverse, tol, max_iter or PATIENCE, k)
     counts = [run.count(i, probes) for i in range(many)]
+    system.require_columns(rank, many * k + sum(counts), name)
     draws = np.random.default_rng(seed).choice([-1.0, 1.0], (n, max(counts)))
     signs = space.array(draws)
     columns = xp.concatenate([part for count in counts for part in (b, signs[:, :count])], axis=1)
@@ -113,6 +117,7 @@ class _Run:
         self.ridges, self.tol, self.most, self.taken = ridges, tol, most, 0
         self.solved = self.space.zeros(system.n, len(ridges) * k)
         self.failed = np.zeros((len(ridges), k), bool)
+        self.bar = current()
         self.forms: dict[tuple[int, int], tuple[float, float]] = {}  # and those with P^-1
 
     def count(self, i: int, probes: int) -> int:
@@ -130,6 +135,7 @@ class _Run:
         space = self.space
         self.which, self.owner, self.r, self.x = which, owner, r, 0 * r
         lengths = space.norms(r) if lengths is None else lengths
+        self.count_of_all = len(which)
         self.least = lengths * np.where(owner < self.k, 0.9 * self.tol, LOOSELY)
         self.p = self.inverse(r, which)
         self.rho = space.sums(r * self.p)
@@ -183,9 +189,19 @@ class _Run:
         narrow = self.radau * new
         middle = self.form + self.part * narrow - before
         self.part = np.clip(middle / np.where(wide > 0, wide, 1), 0, 1)
-        done = space.norms(self.r) <= self.least
+        gaps = space.norms(self.r)
+        done = gaps <= self.least
+        if self.bar is not None:
+            self._tell(gaps)
         done |= (self.owner >= self.k) & (narrow <= 2 * BRACKET * self.form)
         self._leave(done | bad | ~(new > 0), bad)
+
+    def _tell(self, gaps: np.ndarray) -> None:
+        """The residual that is furthest from what its column wants."""
+        worst = float((gaps / np.maximum(self.least, 1e-300)).max(initial=0)) * self.tol
+        gone = 1 - len(self.which) / self.count_of_all
+        share = gone + (1 - gone) * share_of_residual(worst, self.tol)
+        self.bar.step(max(share, self.taken / self.most), f"residual {worst:.1e}")
 
     def _leave(self, leaves: np.ndarray, failed: np.ndarray) -> None:
         """Writes down what these columns found, and closes up."""

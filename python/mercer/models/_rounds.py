@@ -5,19 +5,31 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
 import mercer as mc
+from mercer._progress import part
 from mercer.models import _low_rank, _memory, _select
 from mercer.models._agop import metric_root, outer_products
 from mercer.models._arrays import Space, host
 from mercer.models._categories import Encoder
 from mercer.models._kernels import PRECOMPUTED, FittedKernel, fit_kernel
-from mercer.models._solve import SOLVERS, Buffer, Solution, System, auto_rank
+from mercer.models._rules import (
+    COUNT,
+    COUNT_OR_NONE,
+    FRACTION,
+    NOT_NEGATIVE,
+    OF_KERNELS,
+    POSITIVE,
+    SOLVER,
+    check,
+)
+from mercer.models._solve import Buffer, Solution, System, auto_rank
 
 #: Points up to which "auto" takes a Cholesky factor at once.
 DIRECT = {"cpu": 3000, "cuda": 32768}
@@ -67,6 +79,23 @@ class Rounds(BaseEstimator):
     """The parameters of feature machines, and rounds of solves and metrics."""
 
     _encoder: Encoder
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **{name: rule for name, rule in OF_KERNELS.items() if name != "metric"},
+        "alpha": [POSITIVE],
+        "n_rounds": [COUNT_OR_NONE],
+        "diag": ["boolean"],
+        "agop_power": [POSITIVE],
+        "agop_samples": [COUNT],
+        "center_grads": ["boolean"],
+        "validation": [FRACTION, StrOptions({"gcv"}), None],
+        "early_stopping": ["boolean"],
+        "categorical_features": ["array-like", None],
+        "max_leaf_size": [COUNT, None],
+        "split_temperature": [NOT_NEGATIVE, StrOptions({"auto"})],
+        "solver": SOLVER,
+        "tol": [FRACTION],
+        "max_iter": [COUNT, None],
+    }
 
     def __init__(self, kernel: Any = "matern12", *, bandwidth: float | str = 10.0,
                  alpha: float = 1e-3, n_rounds: int = 5, diag: bool = False,
@@ -76,7 +105,7 @@ class Rounds(BaseEstimator):
                  split_temperature: float | str = "auto", solver: str = "auto",
                  rank: int | str = "auto", tol: float = 1e-3, max_iter: int | None = None,
                  kernel_params: Mapping[str, float] | None = None, device: str | None = None,
-                 random_state: Any = None) -> None:  # fmt: skip
+                 random_state: Any = None, progress: bool = False) -> None:  # fmt: skip
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.alpha = alpha
@@ -97,33 +126,18 @@ class Rounds(BaseEstimator):
         self.kernel_params = kernel_params
         self.device = device
         self.random_state = random_state
+        self.progress = progress
 
     def _check(self, X_val: Any, y_val: Any) -> None:
-        share, heat = self.validation, self.split_temperature
-        known = share is None or (isinstance(share, str) and share == "gcv") or (
-            isinstance(share, (int, float, np.number)) and 0 < share < 1
-        )  # fmt: skip
-        rules = {
-            'kernel must have gradients: "precomputed" has none':
-                not (isinstance(self.kernel, str) and self.kernel == PRECOMPUTED),
-            "alpha must be a positive number": 0 < self.alpha < np.inf,
-            "n_rounds must be 0 or more": self.n_rounds >= 0,
-            "agop_power must be a positive number": 0 < self.agop_power < np.inf,
-            "agop_samples must be 1 or more": self.agop_samples >= 1,
-            'validation must be a number between 0 and 1, "gcv" or None': known,
-            "max_leaf_size must be a whole number from 1 on, or None":
-                self.max_leaf_size is None or (
-                    isinstance(self.max_leaf_size, (int, np.integer)) and self.max_leaf_size >= 1
-                ),
-            'split_temperature must be "auto" or a number from 0 on':
-                heat == "auto" if isinstance(heat, str) else 0 <= heat < np.inf,
-            f"solver must be one of {SOLVERS}": self.solver in SOLVERS,
-            "X_val and y_val must be given together": (X_val is None) == (y_val is None),
-        }  # fmt: skip
-        for rule, kept in rules.items():
-            if not kept:
-                name = rule.partition(" ")[0]
-                raise ValueError(f"{rule}. Received {getattr(self, name, None)!r}")
+        check(self)
+        if isinstance(self.kernel, str) and self.kernel == PRECOMPUTED:
+            raise InvalidParameterError(
+                f"The 'kernel' parameter of {type(self).__name__} must have gradients. Got "
+                "'precomputed' instead."
+            )
+        if (X_val is None) != (y_val is None):
+            missing = "X_val" if X_val is None else "y_val"
+            raise ValueError(f"X_val and y_val must be given together. Received None for {missing}")
 
     def _require_memory(self, n: int, space: Space) -> None:
         """MemoryError where not even a system of n points fits."""
@@ -150,7 +164,9 @@ class Rounds(BaseEstimator):
         best, last, root = None, None, self._first_root(train)
         self.history_, self.best_round_ = [], 0
         for i in range(self.n_rounds + 1):
-            last = self._judged(self._round(train, root, last, work), train, held, work)
+            note = "" if last is None else f"round {i}, error {best.error:.4g}"
+            with part(i, self.n_rounds + 1, note):
+                last = self._judged(self._round(train, root, last, work), train, held, work)
             self.history_.append(_row(last))
             if best is None or not last.error >= best.error:
                 best, self.best_round_ = last, i
@@ -174,7 +190,8 @@ class Rounds(BaseEstimator):
             kernel_params=self.kernel_params, random_state=work.seed,
         )  # fmt: skip
         kernel = dataclasses.replace(kernel, root=root)
-        system = System(kernel, points, space, float(self.alpha), train.weights, work.buffer)
+        system = System(kernel, points, space, float(self.alpha), train.weights, work.buffer,
+                        has_centers=False)  # fmt: skip
         return Round(kernel, points, self._solve(system, train.y, before, work.seed), root)
 
     def _judged(self, found: Round, train: Sample, held: Sample | None, work: Work) -> Round:

@@ -77,12 +77,12 @@ def mean_square(system: System, missed: Any) -> float:
 
 def generalised(
     system: System, y: Any, ridges: np.ndarray, *, rank: int | str, tol: float,
-    max_iter: int | None, probes: int, seed: int,
+    max_iter: int | None, probes: int, seed: int, name: str = "generalised",
 ) -> tuple[np.ndarray, int]:  # fmt: skip
     """(mean squared errors [ridges], products taken); infinite where tol was missed."""
     s = system.scale
     found = _paths.solve(system, y if s is None else s * y, ridges, rank=rank, tol=tol,
-                         max_iter=max_iter, probes=probes, seed=seed)  # fmt: skip
+                         max_iter=max_iter, probes=probes, seed=seed, name=name)  # fmt: skip
     scores = np.full(len(ridges), np.inf)
     for i in np.flatnonzero(found.met):
         scores[i] = gcv(system, found.columns[i], float(ridges[i]), float(found.traces[i]))

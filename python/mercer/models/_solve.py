@@ -15,9 +15,14 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import mercer as mc
+from mercer._progress import current
+from mercer.linalg._sap import block_of
 from mercer.models import _memory
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
+from mercer.models._products import is_shared, operator, whole
+from mercer.models._spread import kind_of
+from mercer.models._watched import Watched
 
 SOLVERS = ("auto", "direct", "cg")
 #: And with blocks of rows, for which the kernel must be a formula.
@@ -71,6 +76,7 @@ class System:
     ridge: float
     weights: Any = None
     buffer: Buffer = field(default_factory=Buffer)
+    has_centers: bool = True  # whether its estimator has the parameter, which errors then name
 
     def __post_init__(self) -> None:
         self.kernel.require_symmetric()
@@ -99,24 +105,41 @@ class System:
     def product(self, a: Any) -> Any:
         """(S K S + ridge) a for a [n, k], the matrix never stored."""
         s = self.scale
-        if s is None:
-            return self.kernel.product(self.x, self.x, a) + self.ridge * a
-        return s * self.kernel.product(self.x, self.x, s * a) + self.ridge * a
+        inner = a if s is None else s * a
+        product = self.space.array(self.kernel.product(self.x, self.x, inner))
+        return (product if s is None else s * product) + self.ridge * a
 
     def operator(self, ridge: float) -> Any:
         """S K S + ridge by products."""
-        return mc.linalg.KernelOperator(
+        return operator(
             self.kernel.formula, self.x, ridge=ridge, weights=self.weights, **self.kernel.params
         )
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the matrix is known by its products alone."""
+        return is_shared(self.x)
 
     def path(self, ridges: np.ndarray, rank: int | str, seed: int) -> Path:
         """S K S by products, a preconditioner, and these ridges."""
         operator = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
-        if rank == "auto":  # at most a tenth of the free memory
-            column = self.n * np.dtype(self.space.dtype).itemsize
-            rank = min(path_rank(self.n, self.space), _memory.free(self.space) // (10 * column))
-        inverse = preconditioner(operator, int(rank), min(ridges), seed)
+        if rank == "auto":
+            rank = rank_of(rank, self.n, self.space, path_rank(self.n, self.space))
+        if kind_of(self.x) == "dask":
+            inverse = self._by_passes(int(rank), min(ridges), seed)
+        else:
+            inverse = preconditioner(whole(operator), int(rank), min(ridges), seed)
         return Path(self, ridges, operator, inverse, diagonal_left(operator, inverse))
+
+    def _by_passes(self, rank: int, ridge: float, seed: int) -> Any:
+        """The preconditioner of points in chunks: a block of pivots takes a pass over these."""
+        from mercer.models._low_rank import random_cholesky
+
+        rank, ridge = min(rank, self.n), max(float(ridge), TINY)
+        if rank <= 0:
+            return None
+        low = random_cholesky(self.kernel, self.x, self.space, rank, ridge, seed)
+        return low.preconditioner(ridge, self.scale)
 
     def solve(
         self,
@@ -142,18 +165,25 @@ class System:
         few = self.n <= DIRECT[self.space.device.partition(":")[0]] or (
             self.space.on_device and reach > tol and self._fits()
         )
+        few = few and not self.is_shared
         if solver == "direct" or (solver == "auto" and few):
             return self._direct(b, keep_factor, name)
-        if solver == "auto" and max_iter is None and not self._is_for_blocks(tol):
+        may_turn = solver == "auto" and not self.is_shared
+        if may_turn and max_iter is None and not self._is_for_blocks(tol):
             max_iter = self._budget(b.shape[1])
         x0 = coef0 if coef0 is None or s is None else coef0 / s
         if solver == "sap" or (solver == "auto" and self._is_for_blocks(tol)):
+            block = min(block_of(self.n), self.n)
+            _memory.require_blocks(
+                self.n, block, b.shape[1], self.space, name, self.has_centers
+            )  # fmt: skip
             solution, converged = self._sap(b, tol, max_iter, x0, seed)
         else:
+            self.require_columns(rank, b.shape[1], name)
             solution, converged = self._cg(b, rank, tol, max_iter, x0, seed)
         if converged:
             return solution
-        if solver == "auto" and self._fits():
+        if may_turn and self._fits():
             return self._direct(b, keep_factor, name)
         warn_unconverged(name, solution, tol)
         return solution
@@ -161,7 +191,17 @@ class System:
     def require_matrix(self, name: str) -> None:
         """MemoryError, with what would fit, where the matrix does not."""
         if not self.buffer.holds(self.space, self.n, self.n):
-            _memory.require(self._bytes_direct(), self.space, 'solver="direct"', self.n, name)
+            advice = None if self.has_centers else lambda free: 'solver="cg" stores no matrix'
+            needed, what = self._bytes_direct(), 'solver="direct"'
+            _memory.require(needed, self.space, what, self.n, name, advice)
+
+    def require_columns(self, rank: int | str, columns: int, name: str) -> None:
+        """MemoryError, with what would fit, where a factor and so many columns do not."""
+        available, other = _memory.free(self.space), ""
+        if self.has_centers and not self.is_shared:
+            other = _memory.centers_that_fit(self.n, self.space, available)
+        rank = min(rank_of(rank, self.n, self.space), self.n)
+        _memory.require_columns(self.n, rank, columns, self.space, name, other)
 
     def _fits(self) -> bool:
         """Whether the matrix takes at most half of the free memory."""
@@ -191,7 +231,8 @@ class System:
 
     def _is_for_blocks(self, tol: float) -> bool:
         most = MANY * (MORE_ON_DEVICES if self.space.on_device else 1)
-        return self.n > most and tol >= LOOSE and not self.kernel.precomputed
+        many = self.n > most and not self.is_shared
+        return many and tol >= LOOSE and not self.kernel.precomputed
 
     def _sap(self, b: Any, tol: float, max_iter: int | None, x0: Any,
              seed: int) -> tuple[Solution, bool]:  # fmt: skip
@@ -258,7 +299,7 @@ class System:
         """The relative residual that rounding leaves of steps in float32; 0 in float64."""
         if self.space.dtype != "float32":
             return 0.0
-        some = self.x if self.kernel.precomputed else self.x[:1]
+        some = self.x if self.kernel.precomputed else self.space.array(self.x[:1])
         top = abs(float(self.kernel.diagonal(some)[0]))
         return 6e-8 * self.n**0.5 * top / max(self.ridge, 1e-300)
 
@@ -293,8 +334,11 @@ class Path:
             # ones as many as without.
             inverse = inverse.with_ridge(np.maximum(each + self.left / 10, TINY).tolist())
         b = b if many == 1 else self.system.space.xp.concatenate([b] * many, axis=1)
+        operator, fit = self.operator, current()
+        if fit is not None:
+            operator = Watched(operator, fit, b, x0, each, tol, max_iter, self.system.space)
         x, info, taken = mc.linalg.cg(
-            self.operator, b, ridge=each.tolist(), preconditioner=inverse, tol=tol,
+            operator, b, ridge=each.tolist(), preconditioner=inverse, tol=tol,
             max_iter=max_iter, x0=x0, check=False,
         )  # fmt: skip
         return x, host(info), int(host(taken).max(initial=0))
@@ -313,6 +357,15 @@ def path_rank(n: int, space: Space) -> int:
     """Columns of `Path`'s preconditioner. On devices the host factors its small matrices, and half
     of the rank is soonest."""
     return max(1, auto_rank(n) // 2) if space.on_device else auto_rank(n)
+
+
+def rank_of(rank: int | str, n: int, space: Space, wanted: int | None = None) -> int:
+    """Columns of the preconditioner; of "auto" those wanted, at most a tenth of the free memory."""
+    if rank != "auto":
+        return int(rank)
+    column = n * np.dtype(space.dtype).itemsize
+    wanted = auto_rank(n) if wanted is None else wanted
+    return int(min(wanted, _memory.free(space) // (10 * column)))
 
 
 def preconditioner(operator: Any, rank: int, ridge: float, seed: int = 0) -> Any:

@@ -11,6 +11,7 @@ import mercer as mc
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
 from mercer.models._memory import free
+from mercer.models._products import is_shared, operator
 
 _TOLERANCES = {"float64": 1e-12, "float32": 2e-6}
 
@@ -40,13 +41,14 @@ def centred_top(
     means of K's rows [n]; H takes the mean away."""
     n = x.shape[0]
     products = by_products_pay(k, n) if by_products is None else by_products and k < n
-    means = kernel.product(x, x, space.zeros(n) + 1 / n)
+    products = products or is_shared(x)
+    means = space.array(kernel.product(x, x, space.zeros(n) + 1 / n))
     shift = means - means.sum() / (2 * n)
     if kernel.precomputed:
         matrix = space.array(x - shift - shift[:, None])
     else:
         centred = mc.kernel(kernel.formula - mc.row - mc.col)
-        matrix = mc.linalg.KernelOperator(centred, x, row=shift, col=shift, **kernel.params)
+        matrix = operator(centred, x, row=shift, col=shift, **kernel.params)
     values, vectors = _top(matrix, k, products, tol, seed, space)
     order = space.index(np.arange(k)[::-1].copy())
     return host(values)[::-1].copy(), vectors[:, order], means
@@ -67,7 +69,7 @@ def normalised_top(
         sums = matrix.sum(0)
     else:
         off = without_diagonal(kernel)
-        sums = off.product(x, x, space.zeros(n) + 1)
+        sums = space.array(off.product(x, x, space.zeros(n) + 1))
     if float(sums.min()) < 0:
         raise ValueError("affinities: their sums over the other points must not be negative")
     if float(sums.min()) == 0:
@@ -76,11 +78,11 @@ def normalised_top(
             stacklevel=6,
         )
     sums = space.array(sums + (sums == 0))
-    roots, products = space.xp.sqrt(sums), by_products_pay(k, n)
+    roots, products = space.xp.sqrt(sums), by_products_pay(k, n) or is_shared(x)
     if kernel.precomputed:
         matrix = matrix / roots / roots[:, None]
     else:
-        matrix = mc.linalg.KernelOperator(off.formula, x, weights=1 / sums, **off.params)
+        matrix = operator(off.formula, x, weights=1 / sums, **off.params)
     vectors = _top(matrix, k, products, tol, seed, space)[1]
     return vectors[:, space.index(np.arange(k)[::-1].copy())], roots
 
@@ -97,6 +99,11 @@ def _top(a: Any, k: int, products: bool, tol: float, seed: int, space: Space) ->
         found, missed = mc.linalg.eigh_top(a, k, tol=tol, seed=seed, check=False)
         if not missed:
             return found
+        if not isinstance(a, mc.linalg.KernelOperator) and not hasattr(a, "reshape"):
+            raise mc.LinAlgError(
+                f"{missed} of {k} eigenpairs miss the tolerance {tol:g} by products. A larger tol "
+                "or kernel width helps"
+            )
     needed, available = 2 * n * n * np.dtype(space.dtype).itemsize, free(space)
     if needed > available and products:
         raise mc.LinAlgError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -15,18 +16,15 @@ from sklearn.utils.validation import _check_psd_eigenvalues, check_is_fitted
 
 import mercer as mc
 from mercer.models._arrays import host, library_of, like, restores, validate
+from mercer.models._base import why_not_products
 from mercer.models._kernels import PRECOMPUTED, FittedKernel
 from mercer.models._landmarks import rpcholesky_landmarks
 from mercer.models._peer_kernels import fit_peer_kernel, is_peer
+from mercer.models._rules import BANDWIDTH, DEVICE, KERNEL, check, refuse_ignored
 from mercer.models._spectra import centred_top, flipped
+from mercer.models._spread import Ready, by_rows, kind_of
 
 __all__ = ["KernelPCA", "Nystroem"]
-
-_KERNEL: list[Any] = [str, mc.Expr, callable]
-_BANDWIDTH: list[Any] = [
-    Interval(Real, 0, None, closed="neither"),
-    StrOptions({"scale", "median"}),
-]
 
 
 class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -53,11 +51,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
-        "kernel": _KERNEL,
+        "kernel": KERNEL,
         "gamma": [Interval(Real, 0, None, closed="left"), None],
         "degree": [Interval(Real, 0, None, closed="left")],
         "coef0": [Interval(Real, None, None, closed="neither")],
-        "kernel_params": [dict, None],
+        "kernel_params": [Mapping, None],
         "alpha": [Interval(Real, 0, None, closed="left")],
         "fit_inverse_transform": ["boolean"],
         "eigen_solver": [StrOptions({"auto", "dense", "arpack", "randomized"})],
@@ -68,8 +66,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         "random_state": ["random_state"],
         "copy_X": ["boolean"],
         "n_jobs": [None, Integral],
-        "bandwidth": _BANDWIDTH,
-        "device": [None, str],
+        "bandwidth": BANDWIDTH,
+        "device": DEVICE,
     }
 
     def __init__(
@@ -117,19 +115,32 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         return data.like(self._scores())
 
     def _fitted(self, X: Any) -> Any:
-        self._validate_params()
+        check(self)
+        if self._given_matrix():
+            names = ("gamma", "degree", "coef0", "kernel_params", "bandwidth")
+            refuse_ignored(self, "kernel='precomputed'", *names)
         if self.fit_inverse_transform and self._given_matrix():
             raise ValueError("Cannot fit_inverse_transform with a precomputed kernel.")
         data = validate(self, X, device=self.device)
         self.gamma_ = 1 / data.x.shape[1] if self.gamma is None else self.gamma
         self._space = data.space
-        self.X_fit_ = data.x + 0 if self.copy_X and data.x is X else data.x
+        copies = self.copy_X and data.x is X and not kind_of(X)
+        self.X_fit_ = data.x + 0 if copies else data.x
         self._kernel = self._kernel_on(data.x)
         self.bandwidth_ = self._kernel.bandwidth
         self._decompose()
         if self.fit_inverse_transform:
             self._learn_inverse()
         return data
+
+    _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
+
+    def _why_not(self, kind: str) -> str | None:
+        if self.n_components is None:
+            return "n_components=None needs the matrix in memory, a number does not"
+        if self.fit_inverse_transform:
+            return "fit_inverse_transform needs the matrix in memory"
+        return why_not_products(self, kind, eigen_solver=("dense",))
 
     def _given_matrix(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
@@ -170,20 +181,29 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.dual_coef_ = mc.linalg.solve_cholesky(matrix, self.X_fit_, overwrite_a=True)
         self.X_transformed_fit_ = scores
 
+    @by_rows
     def transform(self, X: Any) -> Any:
         """The components [m, k] of the points X [m, d], or of kernel rows [m, n]."""
         check_is_fitted(self)
-        data = validate(self, X, reset=False, space=self._space)
-        roots = self._space.xp.sqrt(self.eigenvalues_)
-        safe = roots + (roots == 0)  # components of the null space are 0
-        scaled = self.eigenvectors_ / safe * (roots != 0)
+        data, scaled = validate(self, X, reset=False, space=self._space), self._scaled()
         n, sums, means = self.X_fit_.shape[0], scaled.sum(0), self._means
-        columns = self._space.zeros(n, scaled.shape[1] + 1) + 1 / n
-        columns[:, :-1] = scaled
-        product = self._kernel.product(data.x, self.X_fit_, columns)
+        product = X.parts[0] if isinstance(X, Ready) else self._parts(data.x)[0]
         shift = means @ scaled - means.sum() / n * sums
         return data.like(product[:, :-1] - product[:, -1:] * sums - shift)
 
+    def _scaled(self) -> Any:
+        """Eigenvectors over the roots of their eigenvalues; components of the null space are 0."""
+        roots = self._space.xp.sqrt(self.eigenvalues_)
+        return self.eigenvectors_ / (roots + (roots == 0)) * (roots != 0)
+
+    def _parts(self, x: Any) -> tuple[Any]:
+        """The kernel of x [m, d] and the fitted points times these, and its means: [m, k + 1]."""
+        n, scaled = self.X_fit_.shape[0], self._scaled()
+        columns = self._space.zeros(n, scaled.shape[1] + 1) + 1 / n
+        columns[:, :-1] = scaled
+        return (self._kernel.product(x, self.X_fit_, columns),)
+
+    @by_rows
     def inverse_transform(self, X: Any) -> Any:
         """Points [m, d] whose components are near X [m, k].
 
@@ -236,17 +256,17 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": _KERNEL,
+        "kernel": KERNEL,
         "gamma": [Interval(Real, 0, None, closed="left"), None],
         "coef0": [Interval(Real, None, None, closed="neither"), None],
         "degree": [Interval(Real, 1, None, closed="left"), None],
-        "kernel_params": [dict, None],
+        "kernel_params": [Mapping, None],
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
         "landmarks": [StrOptions({"uniform", "rpcholesky"})],
-        "bandwidth": _BANDWIDTH,
-        "device": [None, str],
+        "bandwidth": BANDWIDTH,
+        "device": DEVICE,
     }
 
     def __init__(
@@ -278,7 +298,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return self
 
     def _fitted(self, X: Any) -> Any:
-        self._validate_params()
+        check(self)
         self._refuse_parameters()
         data = validate(self, X, device=self.device)
         x, self._space = data.x, data.space
@@ -307,6 +327,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 "Don't pass gamma, coef0 or degree to Nystroem if using a callable or precomputed "
                 "kernel, or one of Mercer's. Pass kernel_params"
             )
+        if isinstance(self.kernel, str) and self.kernel == PRECOMPUTED:
+            refuse_ignored(self, "kernel='precomputed'", "kernel_params", "bandwidth")
 
     def _kernel_on(self, x: Any) -> FittedKernel:
         return fit_peer_kernel(
@@ -329,6 +351,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             return rpcholesky_landmarks(self._kernel, x, count, rng, self._space)
         return rng.permutation(n)[:count]
 
+    @by_rows
     def transform(self, X: Any) -> Any:
         """The features [m, k] of the points X [m, d], or of kernel rows [m, n]."""
         check_is_fitted(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,12 +11,15 @@ import numpy as np
 from scipy.special import gammainc
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 import mercer as mc
 from mercer.models._arrays import host, restores, validate
-from mercer.models._distances import fit_distance
+from mercer.models._distances import PRECOMPUTED, fit_distance, why_not_distances
+from mercer.models._products import kernel_product, logsumexp
+from mercer.models._rules import DEVICE, check
+from mercer.models._spread import Ready, by_rows
 
 __all__ = ["KernelDensity"]
 
@@ -119,8 +122,8 @@ class KernelDensity(BaseEstimator):
         "rtol": [Interval(Real, 0, None, closed="left")],
         "breadth_first": ["boolean"],
         "leaf_size": [Interval(Integral, 1, None, closed="left")],
-        "metric_params": [None, dict],
-        "device": [None, str],
+        "metric_params": [Mapping, None],
+        "device": DEVICE,
     }
 
     def __init__(
@@ -140,35 +143,45 @@ class KernelDensity(BaseEstimator):
         self.metric_params = metric_params
         self.device = device
 
+    _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
+
+    def _why_not(self, kind: str) -> str | None:
+        return why_not_distances(self, kind)
+
     @restores
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> KernelDensity:
         """X: [n, d]. sample_weight: [n], not negative. y is ignored. Returns the estimator.
 
         Raises ValueError for NaN, wrong shapes, negative weights and parameters out of their range.
         """
-        self._validate_params()
+        check(self)
+        if isinstance(self.metric, str) and self.metric == PRECOMPUTED:
+            raise InvalidParameterError(
+                "The 'metric' parameter of KernelDensity must be of points. Got 'precomputed' "
+                "instead."
+            )
         data = validate(self, X, sample_weight=sample_weight, device=self.device)
         n, d = _num_samples(X), data.x.shape[1]
         rule = _BANDWIDTHS.get(self.bandwidth) if isinstance(self.bandwidth, str) else None
         self.bandwidth_ = float(rule(n, d) if rule else self.bandwidth)
         self._space, self.X_fit_ = data.space, data.x
         self._distance = fit_distance(self.metric, data.x, data.space, params=self.metric_params)
-        if self._distance.precomputed:
-            raise ValueError("KernelDensity: metric must be of points. Received 'precomputed'")
         self._weights = data.weights
         return self
 
+    @by_rows
     def score_samples(self, X: Any) -> Any:
         """The logarithms of the density at the points X [m, d]: [m]; -inf where it is 0."""
         check_is_fitted(self)
         data = validate(self, X, reset=False, space=self._space)
-        d, total = data.x.shape[1], self._total()
+        d, total = self.n_features_in_, self._total()
         shift = _PROFILES[self.kernel].log_integral(d) + d * math.log(self.bandwidth_)
-        return data.like(self._log_sums(data.x) - (shift + math.log(total)))
+        logs = self._logs(*X.parts) if isinstance(X, Ready) else self._log_sums(data.x)
+        return data.like(logs - (shift + math.log(total)))
 
     def score(self, X: Any, y: Any = None) -> float:
         """The sum of the logarithms of the density at the points X [m, d]."""
-        return float(self.score_samples(X).sum())
+        return float(host(self.score_samples(X).sum()))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
         """Draws [n_samples, d] of the density, for every kernel with the Euclidean distance.
@@ -181,17 +194,46 @@ class KernelDensity(BaseEstimator):
             raise NotImplementedError(
                 "KernelDensity.sample: the metric must be euclidean. Received " + repr(self.metric)
             )
-        rng, x = check_random_state(random_state), np.asarray(host(self.X_fit_), np.float64)
+        rng = check_random_state(random_state)
         u = rng.uniform(0, 1, size=n_samples)
         if self._weights is None:
-            centres = x[(u * len(x)).astype(np.int64)]
+            rows = (u * self.X_fit_.shape[0]).astype(np.int64)
         else:
             steps = np.cumsum(host(self._weights).astype(np.float64))
-            centres = x[np.searchsorted(steps, u * steps[-1])]
+            rows = np.searchsorted(steps, u * steps[-1])
+        centres = np.asarray(host(self.X_fit_[self._space.index(rows)]), np.float64)
         return _moved(self.kernel, centres, self.bandwidth_, rng)
 
     def _total(self) -> float:
         return float(self.X_fit_.shape[0] if self._weights is None else self._weights.sum())
+
+    def _parts(self, x: Any) -> tuple[Any]:
+        """Sums of kernels where the fitted points are in chunks; logarithms of those that have no
+        edge, whose tails need no second look then."""
+        f, z, points, weights, options = self._pairs(x)
+        profile, h = _PROFILES[self.kernel], mc.param("kde_bandwidth")
+        if profile.log_value is None:
+            return (kernel_product(self._inside(), z, points, weights, **options),)
+        term = profile.log_value(f.formula / h) + mc.col
+        return (logsumexp(term, z, points, col=self._space.xp.log(weights), **options),)
+
+    def _logs(self, found: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            return found if _PROFILES[self.kernel].log_value else self._space.xp.log(found)
+
+    def _pairs(self, queries: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """(the distance, queries and fitted points as it sees them, weights, options)."""
+        space, f = self._space, self._distance
+        options = {"w": f.w, **f.params, "kde_bandwidth": self.bandwidth_}
+        z, x = f.points(queries, space), f.points(self.X_fit_, space)
+        weights = space.zeros(x.shape[0]) + 1 if self._weights is None else self._weights
+        return f, z, x, weights, options
+
+    def _inside(self) -> Any:
+        """The kernel, 0 beyond its edge."""
+        f, profile, h = self._distance, _PROFILES[self.kernel], mc.param("kde_bandwidth")
+        inside = profile.value(f.formula / h)
+        return inside if profile.log_value else mc.where(f.formula < h, inside, 0.0)
 
     def _log_sums(self, queries: Any) -> Any:
         """log sum_n weights[n] k(distance(queries[m], x[n]) / bandwidth), [m].
@@ -199,15 +241,9 @@ class KernelDensity(BaseEstimator):
         One product. Where its sum is so small that terms below the smallest number may count, as in
         far tails, the row is computed again as a log-sum-exp.
         """
-        space, f, profile = self._space, self._distance, _PROFILES[self.kernel]
-        h = mc.param("kde_bandwidth")
-        options = {"w": f.w, **f.params, "kde_bandwidth": self.bandwidth_}
-        z, x = f.points(queries, space), f.points(self.X_fit_, space)
-        weights = space.zeros(x.shape[0]) + 1 if self._weights is None else self._weights
-        inside = profile.value(f.formula / h)
-        if profile.log_value is None:
-            inside = mc.where(f.formula < h, inside, 0.0)
-        sums = mc.kernel_product(inside, z, x, weights, **options)
+        space, profile, h = self._space, _PROFILES[self.kernel], mc.param("kde_bandwidth")
+        f, z, x, weights, options = self._pairs(queries)
+        sums = mc.kernel_product(self._inside(), z, x, weights, **options)
         limits = np.finfo(space.dtype)
         lost = ~host(sums > float(weights.sum()) * float(limits.tiny / limits.eps))
         with np.errstate(divide="ignore"):

@@ -10,6 +10,7 @@ from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin, clon
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import assert_all_finite, check_is_fitted
 
+from mercer._progress import part
 from mercer.models import _tree
 from mercer.models._arrays import (
     ClassifierScore,
@@ -23,6 +24,7 @@ from mercer.models._categories import fit_encoder
 from mercer.models._labels import answers, encode, indicator
 from mercer.models._rounds import Round, Rounds, Sample, Work, mean, split
 from mercer.models._solve import Buffer, warn_unconverged
+from mercer.models._spread import by_rows
 
 _OF_ROUNDS = (
     "history_", "best_round_", "dual_coef_", "intercept_", "X_fit_", "bandwidth_", "solver_",
@@ -67,9 +69,11 @@ class _FeatureMachine(Rounds):
         if chosen.any():
             train, own = (every.rows(np.flatnonzero(m), work.space) for m in (~chosen, chosen))
             inside = (np.cumsum(~chosen) - 1)[order[~chosen[order]]]
-            best = self._rounds(train, own, inside, work)
+            with part(0, 2):
+                best = self._rounds(train, own, inside, work)
             judges = own.less(-self.intercept_), best.scores + self.intercept_
-            best = self._round(every, best.root, None, work)
+            with part(1, 2, f"round {self.best_round_} of all rows"):
+                best = self._round(every, best.root, None, work)
         else:
             held = None if held is None else held.less(self.intercept_)
             best = self._rounds(every, held, order, work)
@@ -90,7 +94,9 @@ class _FeatureMachine(Rounds):
             if mine is not None and mine.n < min(100, len(rows) / 10):
                 mine = None  # too few to judge by
             self.leaves_.append(self._leaf())
-            judges.append(self.leaves_[-1]._fit_alone(every.rows(rows, work.space), mine, work))
+            with part(i, len(leaves), f"leaf {i + 1} of {len(leaves)}"):
+                own = every.rows(rows, work.space)
+                judges.append(self.leaves_[-1]._fit_alone(own, mine, work))
         self.split_temperature_ = self.split_temperature
         if self.split_temperature == "auto":
             self.split_temperature_ = self._temperature(held, judges, work)
@@ -220,7 +226,8 @@ class RFMRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _FeatureMac
     0, and a point is predicted by the leaf that it falls into; T > 0, by an average of leaves, with
     shares that change over T times the interquartile range of the projections at each split; or
     "auto", the best of 0 and 20 others for the validation data. solver, rank, tol, max_iter: those
-    of ``KernelRidge``; "cg" starts from the last round's coefficients.
+    of ``KernelRidge``; "cg" starts from the last round's coefficients. progress: a fit of more than
+    two seconds shows a bar with the rounds' errors.
 
     Attributes: ``metric_`` [D, D] or [D], what (x - z)^T metric (x - z) is taken with, which
     ``KernelRidge(metric=)`` takes too; ``feature_importances_`` [d], its diagonal; ``history_``
@@ -256,6 +263,7 @@ class RFMRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _FeatureMac
         self._fit(data, data.y.reshape(data.y.shape[0], -1), held, one)
         return self
 
+    @by_rows
     def predict(self, X: Any) -> Any:
         """X: [m, d]; values [m] or [m, k]."""
         scores, like = self._scores(X)
@@ -297,11 +305,13 @@ class RFMClassifier(ClassifierScore, ClassifierMixin, _FeatureMachine):
         self._fit(data, indicator(numbers, len(self.classes_), data.space), held, False)
         return self
 
+    @by_rows
     def decision_function(self, X: Any) -> Any:
         """X: [m, d]; for two classes [m], positive for the second one, else [m, k]."""
         scores, like = self._scores(X)
         return like(2 * scores[:, 0] - 1 if len(self.classes_) == 2 else scores)
 
+    @by_rows
     def predict_proba(self, X: Any) -> Any:
         """X: [m, d]; the regressions' values, cut off below 0.001, as shares of their sum."""
         scores, like = self._scores(X)
@@ -311,6 +321,7 @@ class RFMClassifier(ClassifierScore, ClassifierMixin, _FeatureMachine):
         scores = xp.where(scores > 1e-3, scores, 0 * scores + 1e-3)
         return like(scores / scores.sum(1)[:, None])
 
+    @by_rows
     def predict(self, X: Any) -> Any:
         """X: [m, d]; labels [m]."""
         scores, like = self._scores(X)

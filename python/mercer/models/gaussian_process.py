@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 import mercer as mc
-from mercer.models import _gp_parameters
+from mercer._progress import between, part
+from mercer.models import _gp_parameters, _memory
 from mercer.models._arrays import exact_products, restores
 from mercer.models._gp_base import GaussianProcess, Solver, Task, require, subset
 from mercer.models._gp_exact import ExactLikelihood, Problem, not_definite
 from mercer.models._gp_iterative import IterativeLikelihood
 from mercer.models._gp_parameters import Optimum
 from mercer.models._gp_posterior import ExactPosterior, SolvedPosterior
-from mercer.models._solve import DIRECT, path_rank
+from mercer.models._products import is_shared
+from mercer.models._rules import COUNT, COUNT_OR_NONE, FRACTION, RANK, SOLVER
+from mercer.models._solve import DIRECT, path_rank, rank_of
 
 SUBSET = 1000  # points whose exact fit starts an iterative one
 
@@ -54,6 +58,7 @@ class GaussianProcessRegressor(GaussianProcess):
     kernel_params : numbers for the kernel's other parameters.
     random_state : of restarts, probes and pivots.
     device : "cuda" computes there with arrays of the host.
+    progress : a fit of more than two seconds shows a bar with the likelihood, or its gradient.
 
     Attributes
     ----------
@@ -83,13 +88,24 @@ class GaussianProcessRegressor(GaussianProcess):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GaussianProcess._parameter_constraints,
+        "optimizer": [StrOptions({"auto", "lbfgs", "adam"}), callable, None],
+        "n_restarts": [COUNT_OR_NONE],
+        "solver": SOLVER,
+        "rank": RANK,
+        "tol": [FRACTION],
+        "n_probes": [COUNT],
+        "max_iter": [COUNT, None],
+    }
+
     def __init__(
         self, kernel: Any = "matern52", *, ard: bool = True, lengthscale: Any = "scale",
         amplitude: float = 1.0, noise: float = 0.1, bounds: Any = None, normalize_y: bool = True,
         optimizer: str | Callable | None = "auto", n_restarts: int = 0, solver: str = "auto",
         rank: int | str = "auto", tol: float = 1e-2, n_probes: int = 16,
         max_iter: int | None = None, kernel_params: Mapping[str, float] | None = None,
-        random_state: Any = None, device: str | None = None,
+        random_state: Any = None, device: str | None = None, progress: bool = False,
     ) -> None:  # fmt: skip
         self.kernel = kernel
         self.ard = ard
@@ -108,6 +124,9 @@ class GaussianProcessRegressor(GaussianProcess):
         self.kernel_params = kernel_params
         self.random_state = random_state
         self.device = device
+        self.progress = progress
+
+    _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
 
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GaussianProcessRegressor:
@@ -126,11 +145,13 @@ class GaussianProcessRegressor(GaussianProcess):
 
     def _solver(self, task: Task) -> str:
         """MemoryError where two matrices [n, n] are wanted and more than what is free."""
-        if self.solver not in ("auto", "direct", "cg"):
-            raise ValueError(f'solver must be "auto", "direct" or "cg". Received {self.solver!r}')
         given, n = task.problem, task.problem.x.shape[0]
         place = given.space.device.partition(":")[0]
-        if self.solver == "cg" or (self.solver == "auto" and n > DIRECT[place]):
+        if (
+            self.solver == "cg"
+            or is_shared(given.x)
+            or (self.solver == "auto" and n > DIRECT[place])
+        ):
             return "cg"
         itemsize = np.dtype(given.space.dtype).itemsize
         advice = 'solver="cg" stores no matrix, SparseGaussianProcessRegressor a small one'
@@ -146,11 +167,6 @@ class GaussianProcessRegressor(GaussianProcess):
             raise ValueError(
                 'optimizer must be "auto", "adam" or None with solver="cg", which has gradients '
                 f"alone. Received {self.optimizer!r}"
-            )
-        if self.optimizer != "lbfgs" and not callable(self.optimizer):
-            raise ValueError(
-                'optimizer must be "auto", "lbfgs", "adam", a function or None. '
-                f"Received {self.optimizer!r}"
             )
         return self.optimizer
 
@@ -188,10 +204,10 @@ class GaussianProcessRegressor(GaussianProcess):
             best = best._replace(value=objective(best.theta, gradient=False)[0])
         else:
             steps = self.max_iter or 200
-            found = [
-                _gp_parameters.lbfgs(objective, start, task.bounds, steps)
-                for start in (first, *others)
-            ]
+            found = []
+            for i, start in enumerate((first, *others)):
+                with part(i, 1 + len(others)):
+                    found.append(_gp_parameters.lbfgs(objective, start, task.bounds, steps))
             best = max(found, key=lambda one: one.value)
         if not best.converged:
             _gp_parameters.warn_not_converged(type(self).__name__, steps)
@@ -200,9 +216,15 @@ class GaussianProcessRegressor(GaussianProcess):
     def _fit_iterative(self, task: Task, optimizer: str | Callable | None) -> None:
         given = task.in_order
         n = given.x.shape[0]
+        rank = rank_of(self.rank, n, given.space, path_rank(n, given.space))
+        other = "SparseGaussianProcessRegressor fits"
+        columns = given.y.shape[1] + self.n_probes
+        _memory.require_columns(
+            n, min(rank, n), columns, given.space, type(self).__name__, other
+        )  # fmt: skip
         options = {
-            "rank": path_rank(n, given.space) if self.rank == "auto" else int(self.rank),
-            "tol": self.tol, "n_probes": self.n_probes, "max_products": max(50, n // 20),
+            "rank": rank, "tol": self.tol,
+            "n_probes": self.n_probes, "max_products": max(50, n // 20),
             "seed": int(task.rng.randint(2**31 - 1)),
         }  # fmt: skip
         likelihood = IterativeLikelihood(given, **options)
@@ -230,9 +252,11 @@ class GaussianProcessRegressor(GaussianProcess):
             return Optimum(task.theta, np.nan, 0, True)
         few = ExactLikelihood(subset(task.problem, SUBSET, task.rng))
         start = _gp_parameters.starts(task.theta, task.bounds, 0, task.rng)[0]
-        start = _gp_parameters.lbfgs(few, start, task.bounds, 50).theta
+        with part(0, 10, f"{few.data.x.shape[0]} of the points"):
+            start = _gp_parameters.lbfgs(few, start, task.bounds, 50).theta
         steps = self.max_iter or 50
-        best = _gp_parameters.adam(likelihood.gradient, start, task.bounds, steps)
+        with between(0.1, 1):
+            best = _gp_parameters.adam(likelihood.gradient, start, task.bounds, steps)
         if not best.converged and self.max_iter is not None:
             _gp_parameters.warn_not_converged(type(self).__name__, steps)
         return best

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 import mercer as mc
 from mercer.models import _centers, _memory
 from mercer.models._arrays import ClassifierScore, Data, host, restores, validate
-from mercer.models._base import MayBePrecomputed
+from mercer.models._base import MayBePrecomputed, refuse_with_precomputed, why_not_products
 from mercer.models._kernels import FittedKernel, check_precomputed, fit_kernel
 from mercer.models._labels import answers, class_weights, encode, indicator
 from mercer.models._newton import (
@@ -26,7 +27,10 @@ from mercer.models._newton import (
     MultinomialLoss,
     minimise,
 )
-from mercer.models._solve import System, auto_rank
+from mercer.models._products import is_shared
+from mercer.models._rules import COUNT, NOT_NEGATIVE, OF_KERNELS, POSITIVE, SOLVER, check
+from mercer.models._solve import System, rank_of
+from mercer.models._spread import Ready, by_rows
 
 _DIRECT = 4_000_000  # numbers in all factors up to which "auto" stores them
 
@@ -48,7 +52,7 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
     preconditioner's factor. tol: a fit ends where a step promises less than this part of the
     objective. max_iter: Newton steps at most. warm_start: begins with the coefficients of the fit
     before, where it had as many rows and classes and no centres. device: "cuda" takes arrays of the
-    host there.
+    host there. progress: a fit of more than two seconds shows a bar with the objective.
 
     Attributes: ``classes_``; ``dual_coef_`` [n] or [n, classes] of ``X_fit_`` [n, d] or
     ``centers_`` [m, d]; ``objective_``, ``objectives_`` (of each step), ``residual_`` (the
@@ -63,12 +67,23 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
     (2, 2)
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **OF_KERNELS,
+        "C": [POSITIVE],
+        "centers": [COUNT, "array-like", None],
+        "class_weight": [Mapping, StrOptions({"balanced"}), None],
+        "solver": SOLVER,
+        "tol": [NOT_NEGATIVE],
+        "max_iter": [COUNT],
+        "warm_start": ["boolean"],
+    }
+
     def __init__(self, kernel: Any = "gauss", *, bandwidth: float | str = "scale", C: float = 1.0,
                  metric: Any = None, centers: Any = None, class_weight: Any = None,
                  solver: str = "auto", rank: int | str = "auto", tol: float = 1e-8,
                  max_iter: int = 100, kernel_params: Mapping[str, float] | None = None,
                  warm_start: bool = False, device: str | None = None,
-                 random_state: Any = None) -> None:  # fmt: skip
+                 random_state: Any = None, progress: bool = False) -> None:  # fmt: skip
         self.kernel = kernel
         self.bandwidth = bandwidth
         self.C = C
@@ -83,6 +98,12 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
         self.warm_start = warm_start
         self.device = device
         self.random_state = random_state
+        self.progress = progress
+
+    _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
+
+    def _why_not(self, kind: str) -> str | None:
+        return why_not_products(self, kind)
 
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelLogisticRegression:
@@ -97,7 +118,7 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
             keep_rows=self._precomputed,
         )  # fmt: skip
         if self._precomputed:
-            check_precomputed(data.x, centers=self.centers)
+            check_precomputed(data.x)
         classes, numbers = encode(self, data.y)
         kernel = fit_kernel(
             self.kernel, data.x, data.space, bandwidth=self.bandwidth, weights=data.weights,
@@ -130,19 +151,13 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
         return self
 
     def _check(self) -> None:
-        if not (isinstance(self.C, (int, float, np.number)) and 0 < self.C < np.inf):
-            raise ValueError(f"C must be a positive number. Received {self.C!r}")
-        if self.solver not in ("auto", "direct", "cg"):
-            raise ValueError(
-                f'solver must be "auto", "direct" or "cg". Received {self.solver!r}'
-            )  # fmt: skip
+        check(self)
         if self.solver == "direct" and self.centers is not None:
-            raise ValueError('solver must be "auto" or "cg" with centers. Received \'direct\'')
-        if self.max_iter < 1 or not self.tol >= 0:
-            raise ValueError(
-                "max_iter must be 1 or more and tol 0 or more. "
-                f"Received {self.max_iter!r} and {self.tol!r}"
+            raise InvalidParameterError(
+                f"The 'solver' parameter of {type(self).__name__} must be 'auto' or 'cg' with "
+                "centers. Got 'direct' instead."
             )
+        refuse_with_precomputed(self)
 
     def _expansion(self, kernel: FittedKernel, data: Data, classes: int,
                    centers: Any) -> Expansion:  # fmt: skip
@@ -156,10 +171,16 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
             _memory.require(2 * n * m * itemsize + 16 * m * m, space, f"{m} centres", n, name)
             mapped = kernel.points(centers, space)
             return CentredExpansion(kernel, points, space, ridge, m, False, seed, centers=mapped)
-        direct = self.solver == "direct" or (self.solver == "auto" and n * n * columns <= _DIRECT)
+        direct = self.solver == "direct" or (
+            self.solver == "auto" and n * n * columns <= _DIRECT and not is_shared(points)
+        )
         if direct:
             _memory.require(n * n * (columns + 1) * itemsize, space, 'solver="direct"', n, name)
-        rank = auto_rank(n) if self.rank == "auto" else min(int(self.rank), n)
+        rank = min(rank_of(self.rank, n, space), n)
+        if not direct:  # a copy of the factor for each class, as it is weighted
+            other = _memory.centers_that_fit(n, space, _memory.free(space))
+            copies = max(4, 2 + columns)
+            _memory.require_columns(n, rank, columns, space, name, other, copies)
         return Expansion(kernel, points, space, ridge, rank, direct, seed)
 
     def _not_definite(self, kernel: FittedKernel, data: Data,
@@ -203,17 +224,25 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
 
     def _scores(self, X: Any) -> tuple[Any, Any]:
         """f(X) [m, k], k = 1 for two classes, and the way back to X's library."""
+        if isinstance(X, Ready):
+            return X.parts[0], lambda scores: scores
         check_is_fitted(self)
         data = validate(self, X, reset=False, space=self._space)
-        coef = self.dual_coef_.reshape(self.dual_coef_.shape[0], -1)
-        points = self._kernel.points(data.x, data.space)
-        return self._kernel.product(points, self._points, coef), data.like
+        return self._parts(data.x)[0], data.like
 
+    def _parts(self, x: Any) -> tuple[Any]:
+        """What the pairs of x [m, d] and the fitted points give: f(x) [m, k]."""
+        coef = self.dual_coef_.reshape(self.dual_coef_.shape[0], -1)
+        points = self._kernel.points(x, self._space)
+        return (self._kernel.product(points, self._points, coef),)
+
+    @by_rows
     def decision_function(self, X: Any) -> Any:
         """X: [m, d]; the logarithms of odds [m] of the second class, of more classes [m, k]."""
         f, like = self._scores(X)
         return like(f[:, 0] if len(self.classes_) == 2 else f)
 
+    @by_rows
     def predict_proba(self, X: Any) -> Any:
         """X: [m, d]; the probabilities [m, k] of ``classes_``."""
         f, like = self._scores(X)
@@ -222,6 +251,7 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
         loss = BinaryLoss(None, None, self._space)
         return like(self._space.xp.concatenate([loss.probabilities(g) for g in (-f, f)], 1))
 
+    @by_rows
     def predict(self, X: Any) -> Any:
         """X: [m, d]; labels [m]."""
         f, like = self._scores(X)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -31,8 +32,11 @@ from mercer.models._arrays import (
     restores,
     validate,
 )
-from mercer.models._distances import PRECOMPUTED, fit_distance
-from mercer.models._neighbour_lists import smallest
+from mercer.models._distances import PRECOMPUTED, fit_distance, why_not_distances
+from mercer.models._neighbour_lists import refuse_negative, smallest
+from mercer.models._products import knn
+from mercer.models._rules import DEVICE, check, refuse_ignored
+from mercer.models._spread import Ready, by_rows
 
 __all__ = ["KNeighborsClassifier", "KNeighborsRegressor", "KNeighborsTransformer"]
 
@@ -49,10 +53,20 @@ class _Neighbors(BaseEstimator):
         "leaf_size": [Interval(Integral, 1, None, closed="left")],
         "p": [Interval(Real, 0, None, closed="right"), None],
         "metric": [str, mc.Expr, callable],
-        "metric_params": [dict, None],
+        "metric_params": [Mapping, None],
         "n_jobs": [Integral, None],
-        "device": [None, str],
+        "device": DEVICE,
     }
+
+    _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
+
+    def _why_not(self, kind: str) -> str | None:
+        return why_not_distances(self, kind)
+
+    def _check(self) -> None:
+        check(self)
+        if isinstance(self.metric, str) and self.metric == PRECOMPUTED:
+            refuse_ignored(self, "metric='precomputed'", "p", "metric_params")
 
     def _fit_points(self, data: Data) -> None:
         self._space, self._fit_X, self.n_samples_fit_ = data.space, data.x, data.x.shape[0]
@@ -68,7 +82,10 @@ class _Neighbors(BaseEstimator):
             raise ValueError(
                 "Precomputed matrix must be square. Input is a {}x{} matrix.".format(*data.x.shape)
             )
+        if self._distance.precomputed:
+            refuse_negative(data.x)
 
+    @by_rows
     def kneighbors(
         self, X: Any = None, n_neighbors: int | None = None, return_distance: bool = True
     ) -> Any:
@@ -85,7 +102,9 @@ class _Neighbors(BaseEstimator):
             found = self._without_self(*self._search(None, self._checked(count, None)), count)
             return found if return_distance else found[1]
         data = validate(self, X, reset=False, space=self._space)
-        found = self._search(data.x, self._checked(count, data.x))
+        if not isinstance(data.x, Ready):
+            count = self._checked(count, data.x)
+        found = self._search(data.x, count)
         return tuple(map(data.like, found)) if return_distance else data.like(found[1])
 
     def _count(self, n_neighbors: Any) -> int:
@@ -112,12 +131,20 @@ class _Neighbors(BaseEstimator):
 
     def _search(self, x: Any, count: int) -> tuple[Any, Any]:
         """(distances, indices) [m, count] in the space of the fit; x None: the fitted points."""
+        if isinstance(x, Ready):
+            return x.parts
         f, space = self._distance, self._space
         if f.precomputed:
+            if x is not None:
+                refuse_negative(x)
             return smallest(self._fit_X if x is None else x, count, space)
         points = f.points(self._fit_X, space)
         queries = points if x is None else f.points(x, space)
-        return mc.knn(f.formula, queries, points, k=count, w=f.w, **f.params)
+        return knn(f.formula, queries, points, count, w=f.w, **f.params)
+
+    def _parts(self, x: Any, n_neighbors: int | None = None, **rest: Any) -> tuple[Any, Any]:
+        """What ``_search`` gives, where the fitted points are in chunks."""
+        return self._search(x, self._checked(self._count(n_neighbors), x))
 
     def _without_self(self, values: Any, indices: Any, count: int) -> tuple[Any, Any]:
         """Drops each point from its own list, or the first where duplicates push it out."""
@@ -187,7 +214,10 @@ class _Supervised(_Neighbors):
             )
             return indices, self._votes(values), lambda result: result
         data = validate(self, X, reset=False, space=self._space)
-        values, indices = self._search(data.x, self._checked(self.n_neighbors, data.x))
+        count = self.n_neighbors
+        if not isinstance(data.x, Ready):
+            count = self._checked(count, data.x)
+        values, indices = self._search(data.x, count)
         return indices, self._votes(values), data.like
 
     def _votes(self, distances: Any) -> Any:
@@ -224,12 +254,13 @@ class KNeighborsRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _Sup
 
         Raises ValueError for NaN, wrong shapes and parameters out of their range.
         """
-        self._validate_params()
+        self._check()
         data = validate(self, X, y, multi_output=True, device=self.device)
         self._fit_points(data)
         self._y = data.y
         return self
 
+    @by_rows
     def predict(self, X: Any) -> Any:
         """[m] or [m, outputs] for the points X [m, d]; None: each fitted point by the others."""
         indices, votes, like = self._voters(X)
@@ -257,7 +288,7 @@ class KNeighborsClassifier(ClassifierScore, MultiOutputMixin, ClassifierMixin, _
         Raises ValueError for NaN, wrong shapes, targets that are no classes and parameters out of
         their range.
         """
-        self._validate_params()
+        self._check()
         data = validate(self, X, y, labels=True, multi_output=True, device=self.device)
         labels = data.y
         self.outputs_2d_ = labels.ndim == 2 and labels.shape[1] > 1
@@ -277,6 +308,7 @@ class KNeighborsClassifier(ClassifierScore, MultiOutputMixin, ClassifierMixin, _
         self._codes = [data.space.index(codes.astype(np.int64)) for _, codes in coded]
         return self
 
+    @by_rows
     def predict_proba(self, X: Any) -> Any:
         """[m, classes] for the points X [m, d], a list of these where there are several outputs.
 
@@ -287,6 +319,7 @@ class KNeighborsClassifier(ClassifierScore, MultiOutputMixin, ClassifierMixin, _
         shares = [like(share) for share in shares]
         return shares if self.outputs_2d_ else shares[0]
 
+    @by_rows
     def predict(self, X: Any) -> Any:
         """The labels [m] or [m, outputs] with the most votes, the first of equal ones."""
         shares, like = self._shares(X)
@@ -357,7 +390,7 @@ class KNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _
 
         Raises ValueError for NaN, wrong shapes and parameters out of their range.
         """
-        self._validate_params()
+        self._check()
         self._fit_points(validate(self, X, device=self.device))
         self._n_features_out = self.n_samples_fit_
         return self

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 
 import mercer as mc
 from mercer.models import _calibrate, _centers, _fixed, _select
@@ -18,15 +18,27 @@ from mercer.models._arrays import (
     Data,
     RegressorScore,
     host,
-    like,
     restores,
 )
-from mercer.models._base import KernelModel, checked_alpha
+from mercer.models._base import KernelModel
+from mercer.models._labels import answers, encode, indicator
+from mercer.models._rules import COUNT, FRACTION, NOT_NEGATIVE, OF_KERNELS, refuse_ignored
 from mercer.models._solve import ALL_SOLVERS, Solution, System, warn_unconverged
+from mercer.models._spread import by_rows
 
 
 class _Ridge(KernelModel):
     """What regression and classification share: a system and its solution."""
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **OF_KERNELS,
+        "alpha": [NOT_NEGATIVE],
+        "centers": [COUNT, "array-like", None],
+        "solver": [StrOptions({*ALL_SOLVERS, "falkon", "fixed"})],
+        "tol": [FRACTION],
+        "max_iter": [COUNT, None],
+        "warm_start": ["boolean"],
+    }
 
     def __init__(
         self,
@@ -44,6 +56,7 @@ class _Ridge(KernelModel):
         warm_start: bool = False,
         device: str | None = None,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -58,11 +71,12 @@ class _Ridge(KernelModel):
         self.warm_start = warm_start
         self.device = device
         self.random_state = random_state
+        self.progress = progress
 
     def _fit(self, data: Data, targets: Any, **options: Any) -> Solution:
         """Solves for targets [n, k] and writes what the fit found."""
         rng = check_random_state(self.random_state)
-        self.alpha_ = checked_alpha(self.alpha)
+        self.alpha_ = float(self.alpha)
         kernel = self._fit_kernel(data, rng)
         points = kernel.points(data.x, data.space)
         if self.centers is not None:
@@ -121,7 +135,8 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     what is refused elsewhere (NaN, negative weights and ridges, in tensors) makes NaN, and rows of
     weight 0 stay in ``X_fit_``.
     warm_start: "cg" and "falkon" begin at the coefficients of the fit before. device: where arrays
-    of the host are computed with, such as "cuda".
+    of the host are computed with, such as "cuda". progress: a fit of more than two seconds shows a
+    bar with the residual.
 
     Float32 points are computed in float32, all others in float64. Attributes: ``dual_coef_`` [n] or
     [n, k] of ``X_fit_`` or ``centers_``, ``bandwidth_``, ``alpha_``, ``solver_`` (what was taken),
@@ -189,7 +204,7 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
                 f"partial_fit: y must have as many outputs as before, {outputs} in an array of "
                 f"{self.dual_coef_.ndim} axes. Received {tuple(data.y.shape)}"
             )
-        self.alpha_ = checked_alpha(self.alpha)
+        self.alpha_ = float(self.alpha)
         kernel, z, space = self._kernel, self._points, data.space
         x = kernel.points(data.x, space)
         self._moments = self._moments.plus(kernel, x, z, targets, data.weights, space)
@@ -207,6 +222,7 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
         m, columns = self.centers_.shape[0], targets.shape[1]
         self._moments = _centers.Moments.none(m, columns, data.space)
 
+    @by_rows
     def predict(self, X: Any) -> Any:
         """[m] or [m, k] for X [m, d], in the library and on the device of X."""
         scores, back = self._scores(X)
@@ -242,13 +258,20 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
         warm_start: bool = False,
         device: str | None = None,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         super().__init__(
             kernel, bandwidth=bandwidth, alpha=alpha, metric=metric, centers=centers,
             solver=solver, rank=rank, tol=tol, max_iter=max_iter, kernel_params=kernel_params,
             warm_start=warm_start, device=device, random_state=random_state,
+            progress=progress,
         )  # fmt: skip
         self.probability = probability
+
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_Ridge._parameter_constraints,
+        "probability": ["boolean"],
+    }
 
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeClassifier:
@@ -256,33 +279,30 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
 
         Errors and warnings: those of KernelRidge.fit, and ValueError for labels of one class.
         """
+        if self.centers is not None:
+            refuse_ignored(self, "centers", "probability")
         data = self._data(X, y, sample_weight, labels=True)
-        check_classification_targets(data.y)
-        self.classes_, codes = np.unique(data.y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise ValueError(
-                f"{type(self).__name__} needs samples of two classes or more. The data has one "
-                f"class: {self.classes_[0]!r}"
-            )
-        signs = np.where(codes[:, None] == np.arange(len(self.classes_)), 1.0, -1.0)
-        targets = data.space.array(signs[:, 1:] if len(self.classes_) == 2 else signs)
+        self.classes_, numbers = encode(self, data.y)
+        targets = 2 * indicator(numbers, len(self.classes_), data.space) - 1
         solution = self._fit(data, targets, keep_factor=self.probability)
         if self.probability:
             self._slope = self._calibrated(data, targets, solution)
         return self
 
+    @by_rows
     def decision_function(self, X: Any) -> Any:
         """[m] for two classes, positive for the second; else [m, classes]."""
         scores, back = self._scores(X)
         return back(scores[:, 0] if len(self.classes_) == 2 else scores)
 
+    @by_rows
     def predict(self, X: Any) -> Any:
         """The class [m] of the largest score; numbers in the library of X."""
-        scores = _a_column_each(host(self._scores(X)[0]))
-        labels = self.classes_[scores.argmax(1)]
-        return like(labels, X) if labels.dtype.kind in "biuf" else labels
+        scores, back = self._scores(X)
+        return answers(self.classes_, _a_column_each(host(scores)).argmax(1), back)
 
     @available_if(lambda self: self.probability)
+    @by_rows
     def predict_proba(self, X: Any) -> Any:
         """[m, classes], rows of which sum to 1, in the library of X."""
         scores, back = self._scores(X)
@@ -291,8 +311,6 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
 
     def _calibrated(self, data: Data, targets: Any, solution: Solution) -> float:
         """The slope of the softmax, from the scores that points would have in fits without them."""
-        if self.centers is not None:
-            raise ValueError("probability must be False with centers")
         system = System(self._kernel, self._points, data.space, self.alpha_, data.weights)
         if solution.factor is not None:
             diagonal = mc.linalg.cho_inverse_diagonal(solution.factor)

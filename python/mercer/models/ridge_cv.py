@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import InvalidParameterError, StrOptions
 
+from mercer._progress import part
 from mercer.models import _fixed, _select
 from mercer.models._arrays import Data, RegressorScore, restores
-from mercer.models._base import KernelModel, checked_alpha
+from mercer.models._base import KernelModel, checked_alpha, why_not_products
 from mercer.models._kernels import FittedKernel
+from mercer.models._rules import COUNT, FRACTION, NOT_NEGATIVE, OF_KERNELS, POSITIVE
 from mercer.models._solve import ALL_SOLVERS, Buffer, Solution, System
+from mercer.models._spread import by_rows
 
 
 class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelModel):
@@ -40,6 +44,16 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
     """
 
     _solvers = (*ALL_SOLVERS, "fixed")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **OF_KERNELS,
+        "alphas": ["array-like", NOT_NEGATIVE],
+        "bandwidths": ["array-like", POSITIVE],
+        "select": [StrOptions({"auto", "loo", "gcv"})],
+        "n_probes": [COUNT],
+        "solver": [StrOptions({*ALL_SOLVERS, "fixed"})],
+        "tol": [FRACTION],
+        "max_iter": [COUNT, None],
+    }
 
     def __init__(
         self,
@@ -58,6 +72,7 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         kernel_params: Mapping[str, float] | None = None,
         device: str | None = None,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.kernel = kernel
         self.alphas = alphas
@@ -73,17 +88,16 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         self.kernel_params = kernel_params
         self.device = device
         self.random_state = random_state
+        self.progress = progress
 
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidgeCV:
         """X: [n, d] (or the matrix [n, n]), y: [n] or [n, k], sample_weight: [n], from 0 on.
 
-        A point of weight 2 counts as two points, one of which is left out. Errors and warnings:
-        those of KernelRidge.fit.
+        A point of weight 2 counts as two points, one of which is left out; "gcv" is of the weighted
+        problem. Errors and warnings: those of KernelRidge.fit.
         """
         data = self._data(X, y, sample_weight, multi_output=True)
-        if self.select not in ("auto", "loo", "gcv"):
-            raise ValueError(f'select must be "auto", "loo" or "gcv". Received {self.select!r}')
         targets = data.y.reshape(data.y.shape[0], -1)
         rng = check_random_state(self.random_state)
         fit = self._fit_read if self._reads else self._fit_fixed
@@ -96,11 +110,18 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         alphas = self._alphas()
         kernels, points = self._kernels(data, rng)
         buffer, seed = Buffer(), int(rng.randint(2**31 - 1))
-        systems = [System(k, points, data.space, 0.0, data.weights, buffer) for k in kernels]
+        systems = [
+            System(k, points, data.space, 0.0, data.weights, buffer, has_centers=False)
+            for k in kernels
+        ]
         self.select_ = self._selection(systems[0])
-        scores = np.stack([self._scored(system, targets, alphas, seed) for system in systems])
-        system, self.alpha_ = self._choose(systems, alphas, scores)
-        solution = self._solve(system, targets, rng)
+        found = []
+        for i, system in enumerate(systems):
+            with part(i, len(systems) + 1, f"bandwidth {i + 1} of {len(systems)}"):
+                found.append(self._scored(system, targets, alphas, seed))
+        system, self.alpha_ = self._choose(systems, alphas, np.stack(found))
+        with part(len(systems), len(systems) + 1, f"alpha {self.alpha_:g}"):
+            solution = self._solve(system, targets, rng)
         self._keep(data, system.kernel, points, solution, X_fit_=data.x)
 
     def _fit_fixed(self, data: Data, targets: Any, rng: np.random.RandomState) -> None:
@@ -117,16 +138,34 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         solution = Solution(found.coef, "fixed", steps, found.residual)
         self._keep(data, found.kernel, points, solution, X_fit_=data.x)
 
+    def _why_not(self, kind: str) -> str | None:
+        return why_not_products(self, kind, select=("loo",))
+
+    @by_rows
     def predict(self, X: Any) -> Any:
         """[m] or [m, k] for X [m, d], in the library and on the device of X."""
         scores, back = self._scores(X)
         return back(scores)
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        self._factors()
+        if self._reads:
+            self._alphas()
+
     def _alphas(self) -> np.ndarray:
         alphas = np.array([checked_alpha(alpha) for alpha in np.ravel(self.alphas)])
         if len(alphas) == 0:
-            raise ValueError("alphas must have one number at least. Received none")
+            raise InvalidParameterError("alphas must have one number at least. Received none")
         return alphas
+
+    def _factors(self) -> list[float]:
+        factors = list(np.ravel(self.bandwidths))
+        if not factors or not all(map(POSITIVE.is_satisfied_by, factors)):
+            raise InvalidParameterError(
+                f"bandwidths must be positive numbers. Received {self.bandwidths!r}"
+            )
+        return [float(factor) for factor in factors]
 
     def _kernels(self, data: Data, rng: np.random.RandomState) -> tuple[list[FittedKernel], Any]:
         """One for each bandwidth, and the points as all of them see these."""
@@ -134,14 +173,13 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         points = first.points(data.x, data.space)
         if first.bandwidth is None:
             return [first], points
-        factors = [float(factor) for factor in np.ravel(self.bandwidths)]
-        if not factors or not all(0 < factor < np.inf for factor in factors):
-            raise ValueError(f"bandwidths must be positive numbers. Received {self.bandwidths!r}")
-        return [first.with_bandwidth(first.bandwidth * factor) for factor in factors], points
+        return [first.with_bandwidth(first.bandwidth * f) for f in self._factors()], points
 
     def _selection(self, system: System) -> str:
         if self.select != "auto":
             return self.select
+        if system.is_shared:
+            return "gcv"
         few = system.n <= _select.SPECTRUM[system.space.device.partition(":")[0]]
         return "loo" if few or self.solver == "direct" else "gcv"
 
@@ -151,7 +189,7 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
             return _select.leave_one_out(system, targets, alphas)
         return _select.generalised(
             system, targets, alphas, rank=self.rank, tol=self.tol, max_iter=self.max_iter,
-            probes=self.n_probes, seed=seed,
+            probes=self.n_probes, seed=seed, name=type(self).__name__,
         )[0]  # fmt: skip
 
     def _choose(self, systems: list[System], alphas: np.ndarray,

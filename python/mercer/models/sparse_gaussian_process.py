@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.cluster import kmeans_plusplus
+from sklearn.utils._param_validation import StrOptions
 
 from mercer.models import _gp_parameters
 from mercer.models._arrays import host, restores
@@ -14,6 +15,7 @@ from mercer.models._gp_base import GaussianProcess, Task, require
 from mercer.models._gp_parameters import Optimum
 from mercer.models._gp_posterior import SparsePosterior
 from mercer.models._gp_sparse import SparseLikelihood
+from mercer.models._rules import COUNT
 
 SUBSET = 20_000  # rows among which inducing points are drawn
 
@@ -28,7 +30,7 @@ class SparseGaussianProcessRegressor(GaussianProcess):
     Parameters
     ----------
     kernel, ard, lengthscale, amplitude, noise, bounds, normalize_y, kernel_params, random_state,
-        device : those of GaussianProcessRegressor.
+        device, progress : those of GaussianProcessRegressor.
     n_inducing : how many inducing points k-means++ draws from the rows of X, divided by the first
         length scales; all different rows where there are no more of them.
     inducing : the inducing points [m, d] in their place, in X's units.
@@ -56,13 +58,22 @@ class SparseGaussianProcessRegressor(GaussianProcess):
     True
     """
 
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **GaussianProcess._parameter_constraints,
+        "n_inducing": [COUNT],
+        "inducing": ["array-like", None],
+        "train_inducing": ["boolean"],
+        "optimizer": [StrOptions({"lbfgs"}), None],
+        "max_iter": [COUNT],
+    }
+
     def __init__(
         self, kernel: Any = "matern52", *, n_inducing: int = 256, inducing: Any = None,
         train_inducing: bool = False, ard: bool = True, lengthscale: Any = "scale",
         amplitude: float = 1.0, noise: float = 0.1, bounds: Any = None, normalize_y: bool = True,
         optimizer: str | None = "lbfgs", max_iter: int = 200,
         kernel_params: Mapping[str, float] | None = None, random_state: Any = None,
-        device: str | None = None,
+        device: str | None = None, progress: bool = False,
     ) -> None:  # fmt: skip
         self.kernel = kernel
         self.n_inducing = n_inducing
@@ -79,6 +90,7 @@ class SparseGaussianProcessRegressor(GaussianProcess):
         self.kernel_params = kernel_params
         self.random_state = random_state
         self.device = device
+        self.progress = progress
 
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SparseGaussianProcessRegressor:
@@ -88,8 +100,6 @@ class SparseGaussianProcessRegressor(GaussianProcess):
         [m, m] would not fit, LinAlgError where the kernel is not positive definite; then, and
         where it is interrupted, the estimator stays as it was.
         """
-        if self.optimizer not in ("lbfgs", None):
-            raise ValueError(f'optimizer must be "lbfgs" or None. Received {self.optimizer!r}')
         task = self._task(X, y, sample_weight, double=True)
         u = self._inducing(task)
         likelihood = SparseLikelihood(task.problem)
@@ -128,8 +138,6 @@ class SparseGaussianProcessRegressor(GaussianProcess):
 
     def _drawn(self, task: Task) -> Any:
         given, count = task.problem, int(self.n_inducing)
-        if count < 1:
-            raise ValueError(f"n_inducing must be at least 1. Received {self.n_inducing!r}")
         x = host(given.x)
         if count >= len(x):
             return given.space.array(np.unique(x, axis=0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -17,9 +18,11 @@ from sklearn.utils.validation import validate_data
 
 import mercer as mc
 from mercer.models._arrays import Data, host, restores, validate
+from mercer.models._base import why_not_products
 from mercer.models._kernels import PRECOMPUTED
-from mercer.models._neighbour_lists import smallest
+from mercer.models._neighbour_lists import refuse_negative, smallest
 from mercer.models._peer_kernels import fit_peer_kernel
+from mercer.models._rules import BANDWIDTH, DEVICE, KERNEL, check, refuse_ignored
 from mercer.models._spectra import flipped, normalised_top
 
 __all__ = ["SpectralEmbedding"]
@@ -49,19 +52,16 @@ class SpectralEmbedding(BaseEstimator):
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
-        "affinity": [str, mc.Expr, callable],
+        "affinity": KERNEL,
         "gamma": [Interval(Real, 0, None, closed="left"), None],
         "random_state": ["random_state"],
         "eigen_solver": [StrOptions({"arpack", "lobpcg", "amg"}), None],
         "eigen_tol": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
         "n_neighbors": [Interval(Integral, 1, None, closed="left"), None],
         "n_jobs": [None, Integral],
-        "bandwidth": [
-            Interval(Real, 0, None, closed="neither"),
-            StrOptions({"scale", "median"}),
-        ],
-        "kernel_params": [dict, None],
-        "device": [None, str],
+        "bandwidth": BANDWIDTH,
+        "kernel_params": [Mapping, None],
+        "device": DEVICE,
     }
 
     def __init__(
@@ -108,7 +108,10 @@ class SpectralEmbedding(BaseEstimator):
         return x if kernel is None or kernel.precomputed else kernel.matrix(x)
 
     def _embed(self, X: Any) -> Data | None:
-        self._validate_params()
+        check(self)
+        if self._kind() in (PRECOMPUTED, "precomputed_nearest_neighbors"):
+            because = f"affinity={self.affinity!r}"
+            refuse_ignored(self, because, "gamma", "kernel_params", "bandwidth")
         if self._kind() == PRECOMPUTED and scipy.sparse.issparse(X):
             x = validate_data(self, X, accept_sparse="csr", ensure_min_samples=2)
             self._of_graph(check_symmetric(x))
@@ -120,6 +123,13 @@ class SpectralEmbedding(BaseEstimator):
         else:
             self._of_kernel(data)
         return data
+
+    _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
+
+    def _why_not(self, kind: str) -> str | None:
+        if self._kind() in (PRECOMPUTED, *_GRAPHS):
+            return f"affinity={self.affinity!r} needs the points in memory, a kernel does not"
+        return why_not_products(self, kind)
 
     def _kind(self) -> str | None:
         return self.affinity if isinstance(self.affinity, str) else None
@@ -137,6 +147,7 @@ class SpectralEmbedding(BaseEstimator):
         else:
             if x.shape[1] != n:
                 raise ValueError(f"Precomputed matrix must be square. Received {tuple(x.shape)}")
+            refuse_negative(x)
             indices = smallest(x, self.n_neighbors_, data.space)[1]
         starts = np.arange(0, n * self.n_neighbors_ + 1, self.n_neighbors_)
         ones = np.ones(n * self.n_neighbors_)

@@ -6,28 +6,26 @@ column of one product with K (MMD), or of one product with K taken as a vector (
 
 from __future__ import annotations
 
-from numbers import Integral, Real
+from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_consistent_length
 
-import mercer as mc
 from mercer.models._arrays import Space, host, validate
 from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed, fit_kernel
+from mercer.models._rules import BANDWIDTH, DEVICE, KERNEL, check, refuse_ignored
 from mercer.models._spectra import without_diagonal
+from mercer.models._spread import require_memory
 
 __all__ = ["HSIC", "MMD", "PermutationTest"]
 
 _STORED = 1 << 28  # bytes of a kernel matrix, or of columns, that are held at a time
 _BATCH = 1 << 18  # entries of permuted kernel matrices at a time: they stay in a core's cache
-_BANDWIDTH: list[Any] = [
-    Interval(Real, 0, None, closed="neither"),
-    StrOptions({"median", "scale"}),
-]
 
 
 class PermutationTest(NamedTuple):
@@ -64,12 +62,12 @@ class MMD(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel": [str, mc.Expr, callable],
-        "bandwidth": _BANDWIDTH,
-        "kernel_params": [dict, None],
+        "kernel": KERNEL,
+        "bandwidth": BANDWIDTH,
+        "kernel_params": [Mapping, None],
         "n_permutations": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
-        "device": [None, str],
+        "device": DEVICE,
     }
 
     def __init__(
@@ -98,9 +96,12 @@ class MMD(BaseEstimator):
 
     def _run(self, X: Any, Y: Any, count: int) -> tuple[np.ndarray, float, str]:
         """(the statistic, then its permutations; the mean of |K|; the dtype)."""
-        self._validate_params()
+        check(self)
+        require_memory(self, X), require_memory(self, Y, "Y")
         if isinstance(self.kernel, str) and self.kernel == PRECOMPUTED:
-            raise ValueError("MMD: kernel must be of points. Received 'precomputed'")
+            raise InvalidParameterError(
+                "The 'kernel' parameter of MMD must be of points. Got 'precomputed' instead."
+            )
         checked = BaseEstimator()
         first = validate(checked, X, device=self.device, min_samples=2)
         space = first.space
@@ -170,13 +171,13 @@ class HSIC(BaseEstimator):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
-        "kernel_x": [str, mc.Expr, callable],
-        "kernel_y": [str, mc.Expr, callable],
-        "bandwidth_x": _BANDWIDTH,
-        "bandwidth_y": _BANDWIDTH,
+        "kernel_x": KERNEL,
+        "kernel_y": KERNEL,
+        "bandwidth_x": BANDWIDTH,
+        "bandwidth_y": BANDWIDTH,
         "n_permutations": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
-        "device": [None, str],
+        "device": DEVICE,
     }
 
     def __init__(
@@ -206,7 +207,11 @@ class HSIC(BaseEstimator):
         return _tested(values, size, dtype)
 
     def _run(self, X: Any, Y: Any, count: int) -> tuple[np.ndarray, float, str]:
-        self._validate_params()
+        check(self)
+        for side, kernel in (("x", self.kernel_x), ("y", self.kernel_y)):
+            if isinstance(kernel, str) and kernel == PRECOMPUTED:
+                refuse_ignored(self, f"kernel_{side}='precomputed'", f"bandwidth_{side}")
+        require_memory(self, X), require_memory(self, Y, "Y")
         check_consistent_length(X, Y)
         rng = check_random_state(self.random_state)
         data = validate(BaseEstimator(), X, device=self.device, min_samples=4)
