@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import mercer as mc
 import numpy as np
 import pytest
@@ -291,10 +289,6 @@ def test_what_is_refused():
         mc.parameter_gradient(f, t["x"], t["z"], t["g"])
     with pytest.raises(ValueError, match=r"^parameter_gradient: "):
         mc.parameter_gradient(f, t["x"], t["z"], t["g"], unknown=3.0, **call)
-    if sys.version_info >= (3, 11):
-        jax = pytest.importorskip("jax")
-        with pytest.raises(NotImplementedError, match="not offered for arrays of jax"):
-            mc.parameter_gradient(f, jax.numpy.ones((3, 2)), b=2.0)
 
 
 @pytest.mark.parametrize("features", [2, 20])
