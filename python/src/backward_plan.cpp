@@ -64,7 +64,8 @@ nb::list py_plan_backward(const Symbol& f, const std::string& weights, const std
   request.capability = capability_of(device);
   for (const std::string& fact : words(facts)) {
     const std::pair<const char*, bool*> known[] = {{"same_points", &request.same_points},
-                                                   {"same_sides", &request.same_sides},
+                                                   {"same_row", &request.same_row},
+                                                   {"same_offsets", &request.same_offsets},
                                                    {"tiny_items", &request.tiny_items},
                                                    {"recorded", &request.recorded},
                                                    {"w", &request.has_w},
@@ -95,9 +96,10 @@ void bind_backward_plan(nb::module_& module) {
       R"(The passes that have the gradients of a weighted sum over pairs by the leaves that are wanted.
 
 weights: "factors", "matrix" or "other", of `columns` columns. wanted: words among x, z, w, row, col, v, p:NAME and d:0,
-a direction. device: the index of a CUDA device, -1 for CPUs. facts: words among same_points, same_sides, tiny_items,
-recorded, and w, row and col where they are given. along: targets of the directions. arrays: names of the parameters
-that have axes or lie on a device. points, passes: 1 never, 2 always makes a choice in place of the plan, for tests.
+a direction. device: the index of a CUDA device, -1 for CPUs. facts: words among same_points, same_row (row is col),
+same_offsets, tiny_items, recorded, and w, row and col where they are given. along: targets of the directions. arrays:
+names of the parameters that have axes or lie on a device. points, passes: 1 never, 2 always makes a choice in place of
+the plan, for tests.
 
 A pass: its verb, its rows (x, z or both), what it is by, the leaves that its results are added to, whether the product
 with v is among them, and whether the field lacks its factor of w.)");

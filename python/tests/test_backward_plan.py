@@ -143,7 +143,7 @@ GAUSS = "exp(-sum((x-z)^2)/h)"
     [
         ({"wanted": "x z v p:h"}, [("product_backward", "x", "p:h", "x | p:h"),
                                    ("product_backward", "z", "", "z | v")]),
-        ({"wanted": "x v p:h", "facts": "same_points same_sides"},
+        ({"wanted": "x v p:h", "facts": "same_points same_row same_offsets"},
          [("product_backward", "both", "p:h", "x | p:h | v")]),
         ({"wanted": "x v", "facts": "same_points"}, [("product_backward", "x", "", "x"),
                                                      ("product_backward", "z", "", "x | v")]),
@@ -152,7 +152,7 @@ GAUSS = "exp(-sum((x-z)^2)/h)"
         ({"wanted": "p:h v"}, [("sums", "x", "p:h", "p:h"), ("product", "z", "", "v")]),
         ({"wanted": "x z", "weights": "matrix"}, [("pairwise_backward", "x", "", "x"),
                                                   ("pairwise_backward", "z", "", "z")]),
-        ({"wanted": "x z", "weights": "other", "facts": "same_points same_sides"},
+        ({"wanted": "x z", "weights": "other", "facts": "same_points same_row same_offsets"},
          [("field", "both", "x", "x")]),
         ({"wanted": "x", "sizes": (50, 60, 1), "columns": 1}, [("field", "x", "x", "x")]),
         ({"wanted": "x", "sizes": (50, 60, 1), "columns": 1, "device": 0},
@@ -181,6 +181,19 @@ def test_names_that_a_pass_does_not_take():
     first, second = _plan(f, wanted=wanted, facts="row")
     assert first[2] == (*(f"p:{name}" for name in names[:7]), "row")
     assert second[2] == tuple(f"p:{name}" for name in names[7:])
+
+
+@pytest.mark.parametrize("j_offset", [0, 3])
+def test_indices_tell_the_sides_of_other_points_apart(j_offset, monkeypatch):
+    from mercer._torch import passes
+
+    monkeypatch.setattr(passes, "POINTS", 2)
+    f = "sum(x*z)/sqrt(sum(x*x)*sum(z*z))*exp(-abs(i-j)/4)"
+    x, v = torch.rand(9, 5, dtype=torch.float64, requires_grad=True), torch.rand(9, 2).double()
+    out = mc.kernel_product(f, x, None, v, j_offset=j_offset)
+    (found,) = torch.autograd.grad(out.sin().sum(), x, retain_graph=True)
+    (expected,) = torch.autograd.grad(out.sin().sum(), x, create_graph=True)
+    torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("device", "is_taken"), [(-1, True), (0, False)])

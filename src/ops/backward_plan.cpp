@@ -99,7 +99,7 @@ class Planner {
   bool is_made(const std::string& leaf) const { return yields(passes_, leaf); }
   /// Whether x and z are the same points to a formula that does not tell them apart.
   bool has_same_sides() const {
-    return request_.same_points && request_.same_sides && request_.along.empty() &&
+    return request_.same_points && request_.same_row && request_.same_offsets && request_.along.empty() &&
            forms_->x.formula.symmetric();
   }
 
@@ -273,7 +273,7 @@ BackwardRequest request_of_points(const BackwardRequest& request, const ir::Poin
   const ir::Uses uses = ir::uses(form.formula);
   made.formula = form.formula;
   made.same_points = request.same_points && are_same(form.x, form.z);
-  made.same_sides = made.same_points && (!form.x.value.empty() || request.same_sides);
+  made.same_row = made.same_points && (!form.x.value.empty() || request.same_row);
   made.has_w = request.has_w && uses.w;
   made.has_row = uses.row && (request.has_row || !form.x.value.empty());
   made.has_col = uses.col && (request.has_col || !form.z.value.empty());

@@ -31,7 +31,8 @@ struct BackwardRequest {
   int capability = 0;           // of the CUDA device; 0: CPUs
   bool tiny_items = false;      // a batch of very small items, which the engine does not take
   bool same_points = false;     // z is x
-  bool same_sides = false;      // row is col too, and both indices have one offset
+  bool same_row = false;        // row is col, or neither is given
+  bool same_offsets = false;    // of the indices of rows and columns
   bool has_w = false, has_row = false, has_col = false;  // as operands
   bool recorded = false;        // a derivative of the backward will be asked for
   std::string along;            // targets of the directions in which f is differentiated

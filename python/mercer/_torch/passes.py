@@ -53,7 +53,8 @@ class _Request(NamedTuple):
     doubles: bool
     device: int
     same_points: bool
-    same_sides: bool
+    same_row: bool
+    same_offsets: bool
     tiny_items: bool
     is_recorded: bool
     w: bool
@@ -71,7 +72,10 @@ class _Request(NamedTuple):
         return " ".join(wanted)
 
     def facts(self) -> str:
-        names = ("same_points", "same_sides", "tiny_items", "is_recorded", "w", "row", "col")
+        names = (
+            "same_points", "same_row", "same_offsets", "tiny_items", "is_recorded", "w", "row",
+            "col",
+        )  # fmt: skip
         return " ".join([name.removeprefix("is_") for name in names if getattr(self, name)])
 
     def arrays(self) -> str:
@@ -116,7 +120,7 @@ def plan(pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool = False) ->
         tuple([p.ndim > 0 or p.is_cuda for p in params]), along,
         _extent(m), _extent(m if z is None else z.shape[-2]), _extent(k),
         1 if v is None else _extent(v.shape[-1]), pairs.type == torch.float64, x.get_device(),
-        z is None, row is col and i_offset == j_offset, is_tiny_batch(pairs),
+        z is None, row is col, i_offset == j_offset, is_tiny_batch(pairs),
         _is_recorded(pairs, weights), w is not None, row is not None, col is not None,
         POINTS, PASSES,
     )  # fmt: skip
