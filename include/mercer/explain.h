@@ -16,29 +16,32 @@ struct ExplainShape {
   std::int64_t m = 4096, n = 4096, k = 256;
 };
 
+/// Which call is explained, or has its floor.
+struct GpuCall {
+  std::string verb = "pairwise";  ///< or "kernel_product", "kernel_reduce", "knn"; of floors "kernel_gradient" too
+  std::int64_t items = 1;         ///< outputs of one accumulation: values of a parameter of the epilogue
+  std::int64_t columns = 1;       ///< E of a product, O of a gradient, the neighbours of knn
+  bool symmetric = false;         ///< half of the pairs are computed
+  /// The range of the data lets absolute differences run on two pipes, and squares be expanded, if large enough.
+  bool mixed_pipes = true;
+  int products = 3;               ///< of 16-bit pieces on tensor cores: 1 where values have no low pieces; 0: not used
+};
+
 /// Every stage of `pairwise` as text: the simplified formula, its split, the plan, the programs with the slots that
 /// they take on each pipe, the size of the code, and the floor in cycles. `dtype` is that of x and z. Exponents that
 /// have a default are taken as numbers. Throws invalid_argument for negative sizes, unsupported or compile for what the
 /// target cannot run.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
 /// The same by name: a target of the CPU or "auto"; an architecture of GPUs, "sm_80" to "sm_120", which needs no GPU
-/// and takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine.
-std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target);
+/// and takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine. For a GPU, `call` says
+/// which verb, and the text has what every way of computing it said: its least time, or why it does not serve
+/// (docs/design/ways.md). Throws invalid_argument for a verb that there is not, on CPUs for any but pairwise.
+std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
+                    const GpuCall& call = {});
 
 /// The floor as a rate: elements (m, n, k) a second, in 1e9, that one core at this clock (GHz) can reach by the
 /// instruction mix alone. Compare a measured rate with it.
 double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz);
-
-/// Which call a floor is for.
-struct GpuCall {
-  std::string verb = "pairwise";  ///< or "kernel_product", "kernel_gradient", "knn"
-  std::int64_t items = 1;         ///< outputs of one accumulation: values of a parameter of the epilogue
-  std::int64_t columns = 1;       ///< E of a product, O of a gradient
-  bool symmetric = false;         ///< half of the pairs are computed
-  /// The range of the data lets absolute differences run on two pipes, and squares be expanded, if large enough.
-  bool mixed_pipes = true;
-  int products = 3;               ///< of 16-bit pieces on tensor cores: 1 where values have no low pieces; 0: not used
-};
 
 /// Milliseconds that each unit of a GPU is busy at least: issue slots, multiply-add lanes, integer and comparison
 /// lanes, the special-function unit, memory.

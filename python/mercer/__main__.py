@@ -127,8 +127,9 @@ def env(_: argparse.Namespace) -> None:
 
 
 def explain(options: argparse.Namespace) -> None:
-    given = (options.formula, options.shape, options.dtype, options.target, options.backward)
-    print(mc.explain(*given).rstrip())
+    place = options.shape, options.dtype, options.target
+    call = {"verb": options.verb, "columns": options.columns, "backward": options.backward}
+    print(mc.explain(options.formula, *place, **call).rstrip())
 
 
 def tune(options: argparse.Namespace) -> None:
@@ -288,6 +289,10 @@ def _add_texts(add: Callable[..., argparse.ArgumentParser]) -> None:
         default="auto",
         help="x86_avx512, x86_avx2, interpreter or auto; sm_80 to sm_120 or cuda:0 for a GPU",
     )
+    command.add_argument(
+        "--verb", default="pairwise", help="of a GPU kernel_product, kernel_reduce or knn too"
+    )
+    command.add_argument("--columns", type=int, default=1, help="of v, or the neighbours (1)")
     command.add_argument(
         "--backward", action="store_true", help="the passes of PyTorch's backwards as well"
     )

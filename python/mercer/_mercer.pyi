@@ -566,14 +566,16 @@ def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | 
     there on CPUs; on CUDA those for p other than 2 need powers that are normal numbers of the points' type.
     """
 
-def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), dtype: str = "float32", target: str = "auto", backward: bool = False) -> str:
+def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), dtype: str = "float32", target: str = "auto", verb: str = "pairwise", columns: int = 1, backward: bool = False) -> str:
     """
     Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
     shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
-    architecture, "cuda:0" for one of this machine. dtype: of the points. backward: the passes of the backwards of pairwise
-    and of kernel_product with one column follow, by all that the formula reads. Raises ValueError for an unknown target or
-    dtype and for negative sizes, NotImplementedError for what the target cannot run.
+    architecture, "cuda:0" for one of this machine. dtype: of the points. verb: for a GPU "kernel_product",
+    "kernel_reduce" or "knn" too, with the columns of v or the neighbours; the section "ways" has the least time of each way
+    to compute the call, or why it does not serve. backward: the passes of the backwards of pairwise and of kernel_product
+    with one column follow, by all that the formula reads. Raises ValueError for an unknown target, verb or dtype and for
+    sizes that are negative, NotImplementedError for what the target cannot run.
     """
 
 def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, combine: str | None = None, **params: float) -> None:

@@ -187,14 +187,17 @@ there on CPUs; on CUDA those for p other than 2 need powers that are normal numb
 
 inline constexpr char kExplainSignature[] =
     "def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), "
-    "dtype: str = \"float32\", target: str = \"auto\", backward: bool = False) -> str";
+    "dtype: str = \"float32\", target: str = \"auto\", verb: str = \"pairwise\", columns: int = 1, "
+    "backward: bool = False) -> str";
 inline constexpr char kExplainDoc[] =
     R"doc(Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
 shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
-architecture, "cuda:0" for one of this machine. dtype: of the points. backward: the passes of the backwards of pairwise
-and of kernel_product with one column follow, by all that the formula reads. Raises ValueError for an unknown target or
-dtype and for negative sizes, NotImplementedError for what the target cannot run.)doc";
+architecture, "cuda:0" for one of this machine. dtype: of the points. verb: for a GPU "kernel_product",
+"kernel_reduce" or "knn" too, with the columns of v or the neighbours; the section "ways" has the least time of each way
+to compute the call, or why it does not serve. backward: the passes of the backwards of pairwise and of kernel_product
+with one column follow, by all that the formula reads. Raises ValueError for an unknown target, verb or dtype and for
+sizes that are negative, NotImplementedError for what the target cannot run.)doc";
 
 inline constexpr char kCompileSignature[] =
     "def compile(f: mercer._types.FormulaLike, *, shapes: collections.abc.Sequence[tuple[int, ...]], dtypes: "

@@ -448,12 +448,12 @@ nb::object py_cdist(nb::handle x1, nb::handle x2, nb::handle p, nb::handle metri
 }
 
 std::string py_explain(nb::handle f, nb::handle shape, const std::string& dtype, const std::string& target,
-                       bool backward) {
+                       const std::string& verb, std::int64_t columns, bool backward) {
   const CallSettings settings;
   const Formula formula = find_formula(f, "explain");
   const ExplainShape sizes = to_shape(shape, "explain");
   const Dtype type = to_dtype(dtype, "explain");
-  std::string text = explain(formula, sizes, type, target);
+  std::string text = explain(formula, sizes, type, target, {.verb = verb, .columns = columns});
   return backward ? text + ops::explain_backward(formula, sizes, type, target) : text;
 }
 
@@ -498,7 +498,8 @@ void bind_verbs(nb::module_& module) {
              "w"_a = nb::none(), "out"_a = nb::none(), "workspace"_a = nb::none(), "progress"_a = false,
              "device"_a = nb::none(), "params"_a, nb::sig(kCdistSignature), kCdistDoc);
   module.def("explain", py_explain, "f"_a, "shape"_a.none() = nb::make_tuple(4096, 4096, 256), "dtype"_a = "float32",
-             "target"_a = "auto", "backward"_a = false, nb::sig(kExplainSignature), kExplainDoc);
+             "target"_a = "auto", "verb"_a = "pairwise", "columns"_a = 1, "backward"_a = false,
+             nb::sig(kExplainSignature), kExplainDoc);
 }
 
 }  // namespace mercer::python

@@ -52,6 +52,7 @@ void require_runs_here(Target target, const char* what) {
 }
 
 constexpr const char* kVariable = "MERCER_TARGET";
+constexpr const char* kWaysVariable = "MERCER_WAY";
 
 struct PrecisionRow {
   Precision precision;
@@ -92,7 +93,9 @@ Precision precision_from_text(const std::string& name) {
 
 Target target_from_text(const std::string& name) { return target_named(name, "target"); }
 
-Context::State::State() : target(target_named(env_text(kVariable).value_or("auto"), kVariable)) {
+Context::State::State()
+    : target(target_named(env_text(kVariable).value_or("auto"), kVariable)),
+      forced_ways(std::make_shared<const plan::ForcedWays>(env_text(kWaysVariable).value_or(""), kWaysVariable)) {
   require_runs_here(target, kVariable);
 }
 
@@ -116,6 +119,12 @@ void Context::set_target(Target target) {
 Precision Context::precision() const { return setting(&Settings::precision, state_->precision.load()); }
 void Context::set_precision(Precision precision) { state_->precision = precision; }
 
+std::string Context::ways() const { return state_->forced_ways.load()->text(); }
+
+void Context::set_ways(const std::string& names) {
+  state_->forced_ways = std::make_shared<const plan::ForcedWays>(names, "ways");
+}
+
 std::size_t Context::plan_count() const {
   return state_->pairs.size() + state_->fields.size() + state_->cuda_pairs.size() + state_->cuda_fields.size();
 }
@@ -123,6 +132,7 @@ std::size_t Context::plan_count() const {
 void Context::clear_plans() {
   state_->pairs.clear();
   state_->fields.clear();
+  state_->gpu_plans.clear();
   state_->cuda_pairs.clear();
   state_->cuda_fields.clear();
   state_->dots.clear();

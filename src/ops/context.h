@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
+#include <optional>
 
 #include "backend/cpu/kron_kernels.h"
 #include "backend/cpu/operations.h"
@@ -11,24 +13,22 @@
 #include "core/parallel.h"
 #include "core/recent_cache.h"
 #include "mercer/device.h"
-#include "plan/expanded.h"
+#include "plan/gpu/ways.h"
 
 namespace mercer {
 
 struct Context::State {
   State();
+  /// Its own costs, at first those of an H200.
+  plan::Costs& own_costs() { return costs ? *costs : costs.emplace(plan::costs_of(plan::kOfWarpgroups)); }
   /// Plans kept: more than a program uses, few enough that a stream of new formulas does not grow memory.
   static constexpr std::size_t kPlans = 256;
 
   Pool pool;
   std::atomic<Target> target;
   std::atomic<Precision> precision{Precision::fp32};
-  double much_mixed_work = plan::kMuchMixedWork;  // tests take it down, before their first call
-  bool differs_always = false;  // by tensor cores, whatever the sizes (plan::fills_waves): tests
-  double expanded_from = plan::kExpandedFrom;  // likewise
-  double tensor_cores_from = plan::kTensorCoresFrom;  // likewise
-  double wide_from = plan::kWideFrom;                    // likewise
-  std::int64_t candidates_from = 4096;  // points of z from which few neighbours are found while pairs are computed
+  std::atomic<std::shared_ptr<const plan::ForcedWays>> forced_ways;
+  std::optional<plan::Costs> costs;                   // in place of every device's own: tests, before their first call
   bool products_by_warps = false;                     // likewise, where a GPU has both kinds
   std::int64_t part_bytes = cuda::kPartBytes;         // likewise
   std::int64_t dense_bytes = kDenseBytes;  // likewise
@@ -43,6 +43,7 @@ struct Context::State {
   cpu::MaximaTiles maxima_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};
+  RecentCache<plan::GpuPairPlan> gpu_plans{kPlans};  // of formulas and problems, as the model has them
   RecentCache<cuda::PairKernels> cuda_pairs{kPlans};
   RecentCache<cuda::FieldKernels> cuda_fields{kPlans};
   RecentCache<cuda::KronProgram> cuda_krons{kPlans};

@@ -9,50 +9,54 @@
 #include "core/integers.h"
 #include "core/key.h"
 #include "ops/tuned_plan.h"
+#include "plan/gpu/pair_ways.h"
+#include "plan/gpu/stored_ways.h"
 #include "plan/rank_field.h"
 #include "plan/stored_sums.h"
-#include "plan/sum_planes.h"
 #include "plan/value_products.h"
 
 namespace mercer::ops {
 namespace {
 
-std::int64_t rows_of_values(const cuda::PairJob& job) {
-  return cuda::rows_of_part(job, job.z.count * static_cast<std::int64_t>(size_of(job.type)));
+/// Plans of a call's formula, which the context keeps.
+class KeptPlans : public plan::Planner {
+ public:
+  KeptPlans(const Formula::Prepared& formula, Context& context) : formula_(formula), context_(context) {}
+  const plan::Forms& forms() override { return formula_.forms(); }
+  std::shared_ptr<const plan::GpuPairPlan> plan(const plan::GpuPairProblem& problem) override {
+    return context_.state().gpu_plans.get(cache_key(formula_.key, problem), [&] {
+      plan::GpuPairProblem own = problem;
+      own.outputs = {formula_.expression};
+      return plan::plan_gpu_pairs(own);
+    });
+  }
+
+ private:
+  const Formula::Prepared& formula_;
+  Context& context_;
+};
+
+const plan::Costs& costs_of(const cuda::PairJob& job, Context& context) {
+  return context.state().costs ? *context.state().costs : plan::costs_of(job.hardware().capability());
 }
 
-/// Of sums that are computed first, some rows at a time.
-plan::BilinearTile plane_tile(const cuda::PairJob& job, Context& context) {
-  // A part has 128 rows at least.
-  constexpr std::int64_t kLeastRows = 128, kMostBytes = 4 * cuda::kPartBytes;
-  if (job.z.count > kMostBytes / (kLeastRows * static_cast<std::int64_t>(size_of(job.type)))) return {};
-  plan::BilinearTile tile =
-      plan::plane_tile(job.x.count, job.z.count, job.features, context.precision(), job.hardware().multiprocessors,
-                       context.state().tensor_cores_from, rows_of_values(job));
-  tile.by_warps = tile && context.state().products_by_warps;
-  return tile;
-}
+/// Values of a gradient's pairs.
+struct ValuesRequest {
+  plan::Request request;
+  const plan::Costs& costs;
 
-plan::GpuPairProblem problem_of(const cuda::PairJob& job, const CudaUse& use, Context& context) {
-  const CudaDevice& device = job.hardware();
-  plan::GpuPairProblem problem;
-  problem.type = job.type;
-  problem.out = use.consumer == plan::Consumer::store ? use.out : job.type;
-  problem.consumer = use.consumer;
-  problem.fold = use.fold;
-  problem.columns = use.columns;
-  problem.mixed_work = use.mixed_work;
-  problem.expands = use.expands;
-  problem.differs = use.differs;
-  problem.product = use.product;
-  problem.plane_product = plane_tile(job, context);
-  problem.sizes = plan::sizes_of(job.x.count, job.z.count, job.features, device.multiprocessors);
-  problem.points = job.x.points.dtype;
-  problem.bytes = job.x.points.dtype == Dtype::uint8 && job.features < plan::kMostByteFeatures;
-  problem.capability = device.capability();
-  problem.shared_per_block = device.shared_per_block;
-  return problem;
-}
+  ValuesRequest(const PairCall& call, const cuda::PairJob& job, Context& context)
+      : request(request_of(call, job, plan::Verb::pairwise, context)), costs(costs_of(job, context)) {
+    request.by_value = false;
+  }
+  plan::GpuPairProblem problem(plan::Consumer consumer) const { return plan::problem_of(request, consumer); }
+  plan::GpuPairProblem stored() const {
+    plan::GpuPairProblem problem = this->problem(plan::Consumer::store);
+    problem.product = plan::values_tile(request, costs);
+    problem.plane_product = plan::plane_tile(request, costs);
+    return problem;
+  }
+};
 
 /// What the context has under this key; kernels that were quick ones are full ones from the second call on. A rehearsal
 /// that loads nothing leaves nothing there.
@@ -95,7 +99,7 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
   const bool pays =
       use.may_be_products && job.type == Dtype::float32 && job.hardware().capability() == 90 &&
       context.precision() != Precision::direct &&
-      plan::pays_field_products(job.x.count, job.z.count, job.features, context.state().tensor_cores_from);
+      plan::pays_field_products(job.x.count, job.z.count, job.features, costs_of(job, context).tensor_cores_from);
   problem.product_outputs = pays ? plan::most_product_outputs(use.outputs) : 0;
   problem.cluster = pays && ceil_div(job.features, plan::kFieldTileFeatures) % 2 == 0 ? 2 : 1;
   problem.thread_features = plan::thread_features(job.features);
@@ -104,7 +108,7 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
     problem.linear = plan::linear_tile(
         job.x.count, job.z.count, job.features,
         plan::linear_sizes(job.x.count, job.z.count, job.features, use.outputs, job.part_bytes), context.precision(),
-        job.hardware().multiprocessors, context.state().tensor_cores_from);
+        job.hardware().multiprocessors, costs_of(job, context).tensor_cores_from);
   problem.linear.by_warps = context.state().products_by_warps;
   const std::string key = cache_key(text, job.type, problem.outputs, problem.product_outputs, problem.cluster,
                                     problem.thread_features, problem.linear, job.device);
@@ -149,12 +153,32 @@ Expr without_duplicates(const Expr& amplitude, const Expr& at_zero) {
 
 }  // namespace
 
-plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context) {
-  plan::BilinearTile tile =
-      plan::bilinear_tile(job.x.count, job.z.count, job.features, context.precision(), job.hardware().multiprocessors,
-                          context.state().tensor_cores_from, rows_of_values(job));
-  tile.by_warps = context.state().products_by_warps;
-  return tile;
+plan::Request request_of(const PairCall& call, const cuda::PairJob& job, plan::Verb verb, Context& context) {
+  const CudaDevice& device = job.hardware();
+  plan::Request request;
+  request.verb = verb;
+  request.m = job.x.count;
+  request.n = job.z.count;
+  request.k = job.features;
+  request.type = request.out = job.type;
+  request.points = job.x.points.dtype;
+  request.symmetric = call.symmetric();
+  request.by_value =
+      std::all_of(job.params.begin(), job.params.end(), [](const cuda::JobParam& param) { return param.is_number(); });
+  request.precision = context.precision();
+  request.part_bytes = job.part_bytes;
+  request.device = {device.capability(), device.multiprocessors, device.shared_per_block,
+                    context.state().products_by_warps};
+  return request;
+}
+
+plan::Choice choose_way(const PairCall& call, const cuda::PairJob& job, const plan::Request& request,
+                        Context& context) {
+  KeptPlans plans(call.formula(), context);
+  const auto forced = context.state().forced_ways.load();
+  plan::Choice choice = plan::choose(request, costs_of(job, context), *forced, plans);
+  if (cuda::Rehearsal* rehearsal = job.rehearsal()) rehearsal->ways.emplace_back(choice.way->name);
+  return choice;
 }
 
 std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& call, const cuda::PairJob& job,
@@ -162,8 +186,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
                                                               const FurtherSums& further) {
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || job.features < 1 || job.features > plan::kFewFeatures) return nullptr;
-  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::field}, context);
-  problem.plane_product = {};
+  plan::GpuPairProblem problem = ValuesRequest(call, job, context).problem(plan::Consumer::field);
   problem.bytes = false;
   problem.sizes.pairs = plan::GpuSizes::Pairs::many;
   plan::GpuFieldProblem field;
@@ -211,13 +234,13 @@ std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call
   const auto tile = [&](std::int64_t columns) {
     plan::BilinearTile tile = plan::rank_field_tile(job.x.count, job.z.count, job.features,
                                                     plan::rank_outputs(outputs, columns) * columns, weights,
-                                                    context.precision(), context.state().tensor_cores_from, beside);
+                                                    context.precision(), costs_of(job, context).tensor_cores_from,
+                                                    beside);
     if (tile) tile.further = sums;
     return tile;
   };
   if (!tile(job.features + 1) || !plan::pays_rank_outputs(outputs, job.features + 1)) return nullptr;
-  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .consumer = plan::Consumer::product}, context);
-  problem.plane_product = {};
+  plan::GpuPairProblem problem = ValuesRequest(call, job, context).problem(plan::Consumer::product);
   const int feature_blocks = static_cast<int>(ceil_div(job.features, kFeaturesOfBlock));
   const std::string key = cache_key("field that weighs products", formula.key, job.type, job.x.points.dtype, job.device,
                                     problem.sizes, tile(job.features), tile(job.features + 1), feature_blocks,
@@ -264,10 +287,11 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
                                                        const plan::GpuFieldPlan& field, std::int64_t factors,
                                                        Context& context, const FurtherSums& further) {
   const Formula::Prepared& formula = call.formula();
-  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
+  plan::GpuPairProblem problem = ValuesRequest(call, job, context).stored();
   const std::int64_t columns = further.product ? factors : 0;
   const auto pays = [&](bool of_products) {
-    return columns == 0 || plan::pays_product_beside(job.type, job.features, columns, of_products);
+    return columns == 0 ||
+           plan::pays_product_beside(costs_of(job, context), job.type, job.features, columns, of_products);
   };
   const std::string key = cache_key(
       formula.is_fold ? "values of a fold" : formula.is_field ? "values of a field" : "values of a gradient",
@@ -285,7 +309,8 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
       if (!pays(of_products))
         return std::shared_ptr<const cuda::PairKernels>(std::make_shared<cuda::PairKernels>());
     }
-    return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job, cuda::FirstCall::quick);
+    const auto plan = plan_for(plan::plan_gpu_pairs(problem), job);
+    return cuda::compile_pair_kernels(plan, job.type, job, cuda::FirstCall::quick);
   });
 }
 
@@ -350,26 +375,6 @@ CudaGradient stored_gradient(const PairCall& call, const cuda::PairJob& job, con
 
 namespace {
 
-/// Of stored values times so many columns. Nothing where operands would be too large.
-std::optional<plan::GpuFieldProblem> product_problem(const PairCall& call, const cuda::PairJob& job,
-                                                     std::int64_t columns, Context& context) {
-  plan::GpuFieldProblem field;
-  field.type = job.type;
-  field.of_product = true;
-  field.columns_of_doubles = plan::columns_of_doubles(columns);
-  field.capability = job.hardware().capability();
-  if (job.type != Dtype::float32) return field;
-  const bool has_warpgroups = field.capability == plan::kOfWarpgroups && !context.state().products_by_warps;
-  if (has_warpgroups) field.stored = plan::stored_tile(columns);
-  if (field.stored) return field;
-  const plan::LinearSizes sizes =
-      plan::value_product_sizes(call.m(), call.n(), columns, job.part_bytes, job.hardware().multiprocessors);
-  if (!sizes.fits) return {};
-  field.linear = plan::linear_tile(sizes, job.hardware().multiprocessors);
-  field.linear.by_warps = context.state().products_by_warps;
-  return field;
-}
-
 std::shared_ptr<const cuda::FieldKernels> product_kernels(plan::GpuFieldProblem field, const cuda::PairJob& job,
                                                           Context& context) {
   const int columns = job.type == Dtype::float32 ? 0 : field.columns_of_doubles;
@@ -385,35 +390,11 @@ std::shared_ptr<const cuda::FieldKernels> product_kernels(plan::GpuFieldProblem 
 
 }  // namespace
 
-CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,
-                           Context& context) {
-  const auto pays = [&](bool of_sums) {
-    return plan::pays_value_products(job.type, call.m(), call.n(), job.features, columns, of_sums,
-                                     context.state().tensor_cores_from);
-  };
-  const bool of_floats = job.type == Dtype::float32;
-  if (of_floats && (!use.product || use.product.of_values)) return {};
-  if (!pays(false)) return {};
-  const auto field = product_problem(call, job, columns, context);
-  if (!field) return {};
-  plan::GpuPairProblem problem = problem_of(job, {.out = job.type, .product = values_tile(job, context)}, context);
-  const std::string key =
-      cache_key("values of a product", call.formula().key, job.type, job.x.points.dtype, problem.bytes, job.device,
-                use.product, problem.product, problem.plane_product, problem.sizes);
+CudaGradient stored_product(const PairCall& call, const cuda::PairJob& job, const plan::StoredPlan& plan,
+                            Context& context) {
   CudaGradient product;
-  product.pairs = kept(pairs_of(job, context), key, job, [&] {
-    problem.outputs = {call.formula().expression};
-    plan::GpuPairProblem fold = problem_of(job, use, context);
-    fold.outputs = problem.outputs;
-    const auto folded = of_floats ? plan::plan_gpu_pairs(fold) : nullptr;
-    if (folded && (folded->bilinear || folded->wide)) {  // with as many columns a pass as registers hold
-      auto kernels = std::make_shared<cuda::PairKernels>();
-      return std::shared_ptr<const cuda::PairKernels>(kernels);
-    }
-    return cuda::compile_pair_kernels(plan_for(problem, job), job.type, job, cuda::FirstCall::quick);
-  });
-  if (!product.pairs->plan || (!product.pairs->plan->planes.empty() && !pays(true))) return {};
-  product.field = product_kernels(*field, job, context);
+  product.pairs = cuda_kernels(call, job, plan.pairs, job.type, context);
+  product.field = product_kernels(plan.product, job, context);
   return product;
 }
 
@@ -423,36 +404,31 @@ CudaGradient matrix_gradient(const PairCall& call, const cuda::PairJob& job, con
   const Formula::Prepared& formula = call.formula();
   if (formula.is_field || formula.field()->op != ir::Op::z || job.features <= plan::kFewFeatures) return {};
   if (context.precision() == Precision::direct || call.n() == 0) return {};
-  if (context.state().tensor_cores_from > 0 && std::min(call.m(), call.n()) < kLeastPoints) return {};
-  auto field = product_problem(call, job, job.features, context);
+  if (costs_of(job, context).tensor_cores_from > 0 && std::min(call.m(), call.n()) < kLeastPoints) return {};
+  auto field = plan::product_of_values(ValuesRequest(call, job, context).request, job.features);
   if (!field || field->linear) return {};  // with the points in place of v, a linear field has no more to do
   if (field->stored) field->lie = cuda::lie_of(job, matrix);
   return {nullptr, product_kernels(*field, job, context), nullptr};
 }
 
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
-                                                      const CudaUse& use, Context& context) {
-  plan::GpuPairProblem problem = problem_of(job, use, context);
-  problem.by_value =
-      std::all_of(job.params.begin(), job.params.end(), [](const cuda::JobParam& param) { return param.is_number(); });
+                                                      plan::GpuPairProblem problem, Dtype out, Context& context,
+                                                      cuda::FirstCall first) {
   const auto compiled = [&](bool normal_reciprocals) {
     problem.normal_reciprocals = normal_reciprocals;
-    const std::string key =
-        cache_key(call.formula().key, job.type, job.x.points.dtype, problem.bytes, use.out, use.consumer, use.fold,
-                  use.columns, static_cast<int>(use.mixed_work), use.expands, use.differs, use.product,
-                  problem.plane_product, normal_reciprocals, problem.by_value, job.device, problem.sizes);
+    const std::string key = cache_key(call.formula().key, problem, out, job.device);
     auto kernels = kept(pairs_of(job, context), key, job, [&] {
-      problem.outputs = {call.formula().expression};
-      return cuda::compile_pair_kernels(plan_for(problem, job), use.out, job, use.first);
+      KeptPlans plans(call.formula(), context);
+      return cuda::compile_pair_kernels(plan_for(plans.plan(problem), job), out, job, first);
     });
-    if (kernels->bare && use.first != cuda::FirstCall::on_bare_sums)
+    if (kernels->bare && first != cuda::FirstCall::on_bare_sums)
       fail(ErrorKind::compile,
            "{}: the formula's kernels must compile; calls of pairwise go on without. Received an error, which the log "
            "has as a warning.",
            job.op);
     return kernels;
   };
-  if (problem.by_value && job.type == Dtype::float32) {
+  if (problem.normal_reciprocals) {
     auto kernels = compiled(true);
     const auto is_normal = [&](const auto& own) { return cuda::reciprocals_are_normal(*own->plan, job); };
     if (is_normal(kernels) && std::all_of(kernels->sums.begin(), kernels->sums.end(), is_normal)) return kernels;

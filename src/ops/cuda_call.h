@@ -6,28 +6,22 @@
 #include "backend/cuda/operations.h"
 #include "ops/call.h"
 #include "ops/further_sums.h"
-#include "plan/gpu_field.h"
+#include "plan/gpu/ways.h"
 
 namespace mercer::ops {
 
-/// What the verb makes of the pairs.
-struct CudaUse {
-  Dtype out = Dtype::float32;
-  plan::Consumer consumer = plan::Consumer::store;
-  ReduceKind fold = ReduceKind::sum;
-  int columns = 1;
-  plan::MixedWork mixed_work = plan::MixedWork::little;  // plan::GpuPairProblem
-  bool expands = false, differs = false;
-  plan::BilinearTile product = {};
-  cuda::FirstCall first = cuda::FirstCall::quick;
-};
+/// What a call asks of its device: its sizes, types and settings; v and its columns, neighbours and folds are still to
+/// be filled in.
+plan::Request request_of(const PairCall& call, const cuda::PairJob& job, plan::Verb verb, Context& context);
 
-/// Throws inside a graph capture when they are still to be compiled.
+/// The way that the call takes, which a rehearsal lists.
+plan::Choice choose_way(const PairCall& call, const cuda::PairJob& job, const plan::Request& request,
+                        Context& context);
+
+/// Of a plan that a way offered. Throws inside a graph capture when they are still to be compiled.
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
-                                                      const CudaUse& use, Context& context);
-
-/// On tensor cores, where that pays for values of the pairs that are stored some rows at a time (pair_values.h).
-plan::BilinearTile values_tile(const cuda::PairJob& job, Context& context);
+                                                      plan::GpuPairProblem problem, Dtype out, Context& context,
+                                                      cuda::FirstCall first = cuda::FirstCall::quick);
 
 /// Both passes of a gradient, of a formula or of a field whose amplitude the caller gives; `pairs` is null for one that
 /// reads no other value of the pair. `beside`: of the sums by w, where they are asked for and there is a `field`.
@@ -46,10 +40,9 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
                                                             const plan::FieldWeights& weights, Context& context,
                                                             const FurtherSums& further = {});
-/// Of a product with many columns of v, whose values are stored (plan/value_products.h); no kernels where a fold is the
-/// way to compute it. `use`: that of the fold.
-CudaGradient value_product(const PairCall& call, const cuda::PairJob& job, const CudaUse& use, std::int64_t columns,
-                           Context& context);
+/// Of a product whose values are stored.
+CudaGradient stored_product(const PairCall& call, const cuda::PairJob& job, const plan::StoredPlan& plan,
+                            Context& context);
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);
 /// Of sum(x*z), whose pairs weigh a matrix: a product of that with the points z, which are v of the job; no kernels
 /// where others compute it.

@@ -98,8 +98,10 @@ std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target ta
   return text + section("floor", floor_text(*plan, shape));
 }
 
-std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target) {
-  if (ops::is_gpu_target(target)) return ops::explain_gpu(f, shape, dtype, target);
+std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
+                    const GpuCall& call) {
+  if (ops::is_gpu_target(target)) return ops::explain_gpu(f, shape, dtype, target, call);
+  require(call.verb == "pairwise", "explain: on CPUs the verb must be pairwise. Received \"{}\".", call.verb);
   return explain(f, shape, dtype, target_from_text(target));
 }
 

@@ -10,12 +10,9 @@
 #include "ops/explain_parts.h"
 #include "ops/prepared.h"
 #include "ops/tuned_plan.h"
-#include "plan/differences.h"
-#include "plan/expanded.h"
-#include "plan/gpu_floor.h"
+#include "plan/gpu/pair_ways.h"
+#include "plan/gpu/times.h"
 #include "plan/rank_field.h"
-#include "plan/sum_planes.h"
-#include "plan/value_products.h"
 
 namespace mercer {
 namespace {
@@ -61,26 +58,6 @@ NamedGpu gpu_named(const std::string& target) {
 
 Precision precision_of(const GpuCall& call) { return call.products > 0 ? Precision::fp32 : Precision::direct; }
 
-/// With tiles for sums of several.
-plan::GpuPairProblem problem_of(const std::vector<Expr>& outputs, ExplainShape shape, Dtype dtype,
-                                const plan::GpuInfo& gpu, Precision precision) {
-  plan::GpuPairProblem problem;
-  problem.outputs = outputs;
-  problem.type = problem.out = compute_type(dtype);
-  problem.points = dtype;
-  problem.bytes = dtype == Dtype::uint8 && shape.k < plan::kMostByteFeatures;
-  problem.normal_reciprocals = true;
-  problem.sizes = plan::sizes_of(shape.m, shape.n, shape.k, gpu.multiprocessors);
-  problem.capability = gpu.capability;
-  problem.shared_per_block = gpu.shared_per_block;
-  const std::int64_t row_bytes = std::max<std::int64_t>(1, shape.n) * static_cast<std::int64_t>(size_of(problem.type));
-  problem.plane_product =
-      plan::plane_tile(shape.m, shape.n, shape.k, precision, gpu.multiprocessors, plan::kTensorCoresFrom,
-                       std::max<std::int64_t>(1, cuda::kPartBytes / row_bytes));
-  problem.by_value = true;  // parameters are numbers, one set of them
-  return problem;
-}
-
 double pairs_of(ExplainShape shape) { return static_cast<double>(shape.m) * static_cast<double>(shape.n); }
 double bytes_of(Dtype dtype) { return static_cast<double>(size_of(dtype)); }
 
@@ -88,100 +65,79 @@ double points_bytes(ExplainShape shape, Dtype dtype) {
   return static_cast<double>(shape.m + shape.n) * static_cast<double>(shape.k) * bytes_of(dtype);
 }
 
-/// Values of all pairs, the epilogue `items` times. Planes are written and read by choice: no part of a floor.
-plan::GpuTimes pair_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, const plan::GpuInfo& gpu,
-                          bool quantised = true) {
-  constexpr double kPieces = 3;
-  const double pairs = pairs_of(shape);
-  const bool differs = !plan.first_update.code.empty();  // one feature takes the shorter program
-  const double features = static_cast<double>(shape.k - (differs ? 1 : 0));
-  const plan::GpuCost cost = plan::mean_update_cost(plan, quantised);
-  plan::GpuTimes times = plan::gpu_times(cost, plan.problem.type, pairs * features, gpu);
-  if (differs) times += plan::gpu_times(plan::count_gpu(plan.first_update), plan.problem.type, pairs, gpu);
-  const double elements = pairs * static_cast<double>(shape.k);
-  constexpr double kNumbers = 16;  // of a difference by tensor cores
-  if (plan.differs && !(quantised && plan.mixed_sixteenths > 0))
-    times += plan::gpu_tensor_times(elements * kNumbers, gpu);
-  for (const auto& plane : plan.planes)
-    times += plane->has_double_products() ? plan::gpu_double_tensor_times(elements, gpu)
-                                          : plan::gpu_tensor_times(elements * kPieces, gpu);
-  return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs * items, gpu);
+/// Plans of a formula as it is explained; nobody keeps them.
+class ExplainedPlans : public plan::Planner {
+ public:
+  explicit ExplainedPlans(Expr formula) : formula_(std::move(formula)), forms_(plan::forms_of(formula_)) {}
+  const plan::Forms& forms() override { return forms_; }
+  std::shared_ptr<const plan::GpuPairPlan> plan(const plan::GpuPairProblem& problem) override {
+    plan::GpuPairProblem own = problem;
+    own.outputs = {formula_};
+    return plan::plan_gpu_pairs(own);
+  }
+
+ private:
+  Expr formula_;
+  plan::Forms forms_;
+};
+
+plan::Verb verb_of(const std::string& name, const char* op) {
+  std::string known;
+  for (plan::Verb verb : plan::kVerbs) {
+    if (name == plan::name_of(verb)) return verb;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", plan::name_of(verb));
+  }
+  fail(ErrorKind::invalid_argument, "{}: the verb must be one of {}. Received \"{}\".", op, known, name);
 }
 
-/// The same on tensor cores.
-plan::GpuTimes products_times(const plan::GpuPairPlan& plan, ExplainShape shape, double items, int products,
-                              const plan::GpuInfo& gpu) {
-  const double elements = pairs_of(shape) * static_cast<double>(shape.k);
-  plan::GpuTimes times = plan.has_double_products() ? plan::gpu_double_tensor_times(elements, gpu)
-                                                    : plan::gpu_tensor_times(elements * products, gpu);
-  return times += plan::gpu_times(plan::count_gpu(plan.epilogue), plan.problem.type, pairs_of(shape) * items, gpu);
+plan::Request request_of(const GpuCall& call, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
+                         Precision precision, const char* op) {
+  plan::Request request;
+  request.verb = verb_of(call.verb, op);
+  request.m = shape.m;
+  request.n = shape.n;
+  request.k = shape.k;
+  request.columns = call.columns;
+  request.type = request.out = compute_type(dtype);
+  request.points = dtype;
+  request.symmetric = call.symmetric;
+  request.by_value = true;  // one set of parameters
+  request.precision = precision;
+  request.device = {gpu.capability, gpu.multiprocessors, gpu.shared_per_block};
+  return request;
 }
 
-plan::GpuTimes matrix_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
-                            const GpuCall& call) {
-  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
-  problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
-  problem.differs = plan::fills_waves(shape.m, shape.n, shape.k, gpu.multiprocessors, call.symmetric);
-  if (call.products > 0)
-    problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
-  const auto plan = plan::plan_gpu_pairs(problem);
-  const double items = static_cast<double>(call.items);
-  plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, items, call.products, gpu)
-                                        : pair_times(*plan, shape, items, gpu, call.mixed_pipes);
-  const double half = call.symmetric ? 0.5 : 1;
-  for (double* time : {&times.issue, &times.fma, &times.alu, &times.unit, &times.tensor}) *time *= half;
-  const double bytes = pairs_of(shape) * items * bytes_of(plan->problem.out) + points_bytes(shape, dtype) * half;
-  return times += plan::gpu_memory_times(bytes, gpu);
+plan::FloorOf floor_of(const GpuCall& call) {
+  return {static_cast<double>(call.items), call.mixed_pipes, call.products};
 }
 
-/// A multiply-add for every column of v or of the coefficients.
-plan::GpuCost contraction(double columns) { return {.issue = columns, .fma = columns, .alu = 0, .unit = 0}; }
-
-plan::GpuTimes product_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
-                             const GpuCall& call) {
-  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
-  problem.consumer = plan::Consumer::product;
-  problem.columns = static_cast<int>(std::min<std::int64_t>(call.columns, plan::kFewColumns));
-  if (call.mixed_pipes) problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
-  problem.expands = call.mixed_pipes && plan::pays_expanded(shape.m, shape.n, shape.k);
-  if (call.products > 0)
-    problem.product = shape.k <= plan::kFewFeatures
-                          ? plan::wide_tile(shape.m, shape.n, shape.k, call.columns, Precision::fp32)
-                          : plan::bilinear_fold_tile(shape.m, shape.n, shape.k, call.columns, Precision::fp32);
-  const auto plan = plan::plan_gpu_pairs(problem);
-  const double columns = static_cast<double>(call.columns), m = static_cast<double>(shape.m),
-               n = static_cast<double>(shape.n);
-  plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, 1, call.products, gpu)
-                                        : pair_times(plan->expanded ? *plan->expanded : *plan, shape, 1, gpu);
-  const bool of_floats = problem.type == Dtype::float32;
-  const bool may_store = !of_floats || (call.products > 0 && problem.product && !problem.product.of_values &&
-                                        !plan->bilinear);
-  const bool stores = may_store && plan::pays_value_products(problem.type, shape.m, shape.n, shape.k, call.columns,
-                                                             !plan->planes.empty(), plan::kTensorCoresFrom);
-  // Three products of 16 bits, or of tf32 at half their rate.
-  const bool halves = stores ? gpu.capability != plan::kOfWarpgroups || !plan::stored_tile(call.columns)
-                             : plan->takes_halves();
-  if (stores && !of_floats)
-    times += plan::gpu_double_tensor_times(pairs_of(shape) * columns, gpu);
-  else if (plan->problem.product.wide > 0 || stores)
-    times += plan::gpu_tensor_times(pairs_of(shape) * columns * (halves ? 3 : 6), gpu);
-  else
-    times += plan::gpu_times(contraction(columns), problem.type, pairs_of(shape), gpu);
-  return times +=
-         plan::gpu_memory_times(points_bytes(shape, dtype) + (m + n) * columns * bytes_of(problem.type), gpu);
+plan::GpuTimes pairs_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
+                           const GpuCall& call) {
+  const plan::Request request = request_of(call, shape, dtype, gpu, precision_of(call), "gpu_floor");
+  ExplainedPlans plans(ops::explained(f));
+  const plan::Choice way = plan::choose(request, plan::costs_of(gpu.capability), {}, plans);
+  return plan::way_times(request, way.offer, floor_of(call), gpu, plans);
 }
 
-/// Values of the pairs; the few that are kept cost nothing.
-plan::GpuTimes nearest_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
-                             const GpuCall& call) {
-  plan::GpuPairProblem problem = problem_of({ops::explained(f)}, shape, dtype, gpu, precision_of(call));
-  problem.consumer = plan::Consumer::nearest;
-  if (call.products > 0) problem.product = plan::bilinear_nearest_tile(shape.m, shape.n, shape.k, Precision::fp32);
-  const auto plan = plan::plan_gpu_pairs(problem);
-  const double items = plan->sums_decide ? 0 : 1;
-  plan::GpuTimes times = plan->bilinear ? products_times(*plan, shape, items, call.products, gpu)
-                                        : pair_times(*plan, shape, items, gpu);
-  return times += plan::gpu_memory_times(points_bytes(shape, dtype), gpu);
+/// What each way said, the one that is taken marked.
+std::string ways_text(const plan::WayRecord& record, const plan::Request& request, const GpuCall& call,
+                      const plan::GpuInfo& gpu, plan::Planner& plans) {
+  constexpr double kMib = 1 << 20;
+  std::string text = fmt::format("{}, the first of these that serves:\n", plan::name_of(request.verb));
+  for (const auto& [way, said, is_forced] : record.rows) {
+    text += fmt::format("{} {}: ", way == record.taken ? '*' : ' ', way->name);
+    if (const auto* refusal = std::get_if<plan::Refusal>(&said)) {
+      text += fmt::format("refused, {}\n", refusal->to_text());
+      continue;
+    }
+    const plan::Offer& offer = std::get<plan::Offer>(said);
+    text += fmt::format("at least {:.4g} ms; {}; {}", plan::way_times(request, offer, floor_of(call), gpu, plans).ms(),
+                        way->does, offer.error_bound);
+    if (offer.bytes > 0) text += fmt::format("; {:.4g} MiB of values at once", static_cast<double>(offer.bytes) / kMib);
+    if (*offer.needs != '\0') text += fmt::format("; needs {}", offer.needs);
+    text += '\n';
+  }
+  return text;
 }
 
 /// The field of a gradient; its pair values are planned apart.
@@ -215,9 +171,9 @@ std::shared_ptr<const plan::GpuPairPlan> rank_plan(const Formula& f, ExplainShap
   auto field = std::make_shared<plan::RankField>(plan::rank_field_of(ir::split_field(bound.prepared().field())));
   const std::int64_t columns = field->columns(shape.k);
   if (!*field || !plan::pays_rank_outputs(call.columns, columns)) return nullptr;
-  plan::GpuPairProblem problem = problem_of({field->amplitude}, shape, dtype, gpu, Precision::fp32);
-  problem.plane_product = {};
-  problem.consumer = plan::Consumer::product;
+  plan::GpuPairProblem problem =
+      plan::problem_of(request_of({}, shape, dtype, gpu, Precision::fp32, "explain"), plan::Consumer::product);
+  problem.outputs = {field->amplitude};
   problem.product = plan::rank_field_tile(shape.m, shape.n, shape.k,
                                           plan::rank_outputs(call.columns, columns) * columns, {}, Precision::fp32);
   if (!problem.product) return nullptr;
@@ -232,12 +188,13 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
                               const GpuCall& call) {
   const auto field = field_plan(f, shape, dtype, gpu, call);
   const auto rank = rank_plan(f, shape, dtype, gpu, call);
+  const plan::Request request = request_of({}, shape, dtype, gpu, precision_of(call), "gpu_floor");
   const plan::GpuFieldProblem& problem = field->problem;
   const double elements = pairs_of(shape) * static_cast<double>(shape.k), columns = static_cast<double>(call.columns);
   plan::GpuTimes times;
   if (rank) {
     const double all = columns * static_cast<double>(rank->problem.rank_field->columns(shape.k));
-    times = products_times(*rank, shape, 1, call.products, gpu);
+    times = plan::values_times(*rank, request, floor_of(call), gpu);
     times += plan::gpu_tensor_times(pairs_of(shape) * all * 6, gpu);
   } else if (field->linear) {
     times = plan::gpu_tensor_times(pairs_of(shape) * columns * static_cast<double>(shape.k + 1) * 3, gpu);
@@ -252,14 +209,15 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
     times += plan::gpu_tensor_times(elements * columns * (field->of_signs() ? 1.5 : field->has_units() ? 3 : 6), gpu);
   } else {
     times = plan::gpu_times(plan::count_gpu(field->program), problem.type, elements, gpu);
-    times += plan::gpu_times(contraction(columns), problem.type, elements, gpu);
+    times += plan::gpu_times({.issue = columns, .fma = columns, .alu = 0, .unit = 0}, problem.type, elements, gpu);
   }
   if (!rank && !problem.field.pair_outputs.empty()) {
-    plan::GpuPairProblem values = problem_of(problem.field.pair_outputs, shape, dtype, gpu, precision_of(call));
-    if (call.products > 0)
-      values.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Precision::fp32, gpu.multiprocessors);
-    const auto pairs = plan::plan_gpu_pairs(values);
-    times += pairs->bilinear ? products_times(*pairs, shape, 1, call.products, gpu) : pair_times(*pairs, shape, 1, gpu);
+    const plan::Costs& costs = plan::costs_of(gpu.capability);
+    plan::GpuPairProblem values = plan::problem_of(request, plan::Consumer::store);
+    values.outputs = problem.field.pair_outputs;
+    values.product = plan::values_tile(request, costs);
+    values.plane_product = plan::plane_tile(request, costs);
+    times += plan::values_times(*plan::plan_gpu_pairs(values), request, floor_of(call), gpu);
   }
   const double out = columns * static_cast<double>(shape.m) * static_cast<double>(shape.k) * bytes_of(problem.type);
   return times += plan::gpu_memory_times(points_bytes(shape, dtype) + out, gpu);
@@ -308,9 +266,9 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
   }
 }
 
-/// The call that explain() prints the floor of.
-GpuCall call_of(Precision precision) {
-  return {.products = precision == Precision::fp32 ? 3 : precision == Precision::direct ? 0 : 1};
+/// Of 16-bit pieces.
+int products_of(Precision precision) {
+  return precision == Precision::fp32 ? 3 : precision == Precision::direct ? 0 : 1;
 }
 
 std::string floor_text(const plan::GpuTimes& times, ExplainShape shape, const NamedGpu& gpu) {
@@ -330,18 +288,23 @@ bool is_gpu_target(const std::string& target) {
   return target.starts_with("sm_") || target == "cuda" || target.starts_with("cuda:");
 }
 
-std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target) {
+std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, GpuCall call) {
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
+  require(call.columns >= 1, "explain: columns must be at least 1. Received {}.", call.columns);
   const NamedGpu gpu = gpu_named(target);
-  plan::GpuPairProblem problem =
-      problem_of({explained(f)}, shape, dtype, gpu.info, Context::shared().precision());
-  problem.mixed_work = plan::mixed_work(shape.m, shape.n, shape.k);
-  problem.differs = plan::fills_waves(shape.m, shape.n, shape.k, gpu.info.multiprocessors);
-  problem.product = plan::bilinear_tile(shape.m, shape.n, shape.k, Context::shared().precision(),
-                                        gpu.info.multiprocessors);
-  const auto plan = tuned_plan(plan::plan_gpu_pairs(problem), gpu.tiles);
+  Context& context = Context::shared();
+  call.products = products_of(context.precision());
+  const plan::Request request = request_of(call, shape, dtype, gpu.info, context.precision(), "explain");
+  ExplainedPlans plans(explained(f));
+  const auto forced = context.state().forced_ways.load();
+  const plan::Costs& costs = plan::costs_of(gpu.info.capability);
+  const plan::Choice way = plan::choose(request, costs, *forced, plans);
+  const auto plan = tuned_plan(plans.plan(way.offer.pairs()), gpu.tiles);
   std::string text = formula_section(f);
+  text += section("forms", plans.forms().to_text());
+  const plan::WayRecord record = plan::consider_all(request, costs, *forced, plans);
+  text += section("ways", ways_text(record, request, call, gpu.info, plans));
   text += section("split", plan->split.to_text());
   text += section("plan", plan->to_text() +
                               fmt::format("the tile {}\n", plan->tuned() ? "was measured (tune)" : "is the model's") +
@@ -361,8 +324,8 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   text += section("epilogue, per (m, n)", with_slots(plan->epilogue));
   text += section("gradient of 16 outputs", gradient_text(f, shape, dtype, gpu.info));
   text += section("source", source_text(*plan, dtype));
-  const GpuCall call = call_of(Context::shared().precision());
-  return text + section("floor", floor_text(matrix_times(f, shape, dtype, gpu.info, call), shape, gpu));
+  const plan::GpuTimes times = plan::way_times(request, way.offer, floor_of(call), gpu.info, plans);
+  return text + section("floor", floor_text(times, shape, gpu));
 }
 
 }  // namespace ops
@@ -371,18 +334,9 @@ GpuFloor gpu_floor(const Formula& f, ExplainShape shape, Dtype dtype, const std:
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "gpu_floor: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
   const plan::GpuInfo gpu = gpu_named(target).info;
-  plan::GpuTimes times;
-  if (call.verb == "pairwise")
-    times = matrix_times(f, shape, dtype, gpu, call);
-  else if (call.verb == "kernel_product")
-    times = product_times(f, shape, dtype, gpu, call);
-  else if (call.verb == "kernel_gradient")
-    times = gradient_times(f, shape, dtype, gpu, call);
-  else if (call.verb == "knn")
-    times = nearest_times(f, shape, dtype, gpu, call);
-  else
-    fail(ErrorKind::invalid_argument,
-         "gpu_floor: the verb must be pairwise, kernel_product, kernel_gradient or knn. Received \"{}\".", call.verb);
+  const bool is_gradient = call.verb == "kernel_gradient";
+  const plan::GpuTimes times =
+      is_gradient ? gradient_times(f, shape, dtype, gpu, call) : pairs_times(f, shape, dtype, gpu, call);
   return {times.issue, times.fma, times.alu, times.unit, times.tensor, times.memory, times.ms()};
 }
 

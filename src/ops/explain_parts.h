@@ -14,7 +14,7 @@ Expr explained(const Formula& f);
 /// The section "formula".
 std::string formula_section(const Formula& f);
 /// explain for "sm_90" or "cuda:0".
-std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target);
+std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, GpuCall call);
 /// Whether a name means a GPU.
 bool is_gpu_target(const std::string& target);
 

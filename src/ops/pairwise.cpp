@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "ops/call.h"
 #include "ops/cuda_call.h"
-#include "plan/differences.h"
 
 namespace mercer {
 namespace {
@@ -79,22 +78,11 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   const Shape out_strides = ops::batch_strides(out, 2, call.batch());
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
-    const plan::MixedWork mixed = plan::mixed_work(call.m(), call.n(), job.features, context.state().much_mixed_work);
-    plan::BilinearTile product =
-        plan::bilinear_tile(call.m(), call.n(), job.features, context.precision(), job.hardware().multiprocessors,
-                            context.state().tensor_cores_from);
-    product.by_warps = context.state().products_by_warps;
-    const bool differs = context.state().differs_always ||
-                         plan::fills_waves(call.m(), call.n(), job.features, job.hardware().multiprocessors,
-                                           call.symmetric());
-    const auto kernels = ops::cuda_kernels(
-        call, job,
-        {.out = out.dtype,
-         .mixed_work = mixed,
-         .differs = differs,
-         .product = product,
-         .first = cuda::FirstCall::on_bare_sums},
-        context);
+    plan::Request request = ops::request_of(call, job, plan::Verb::pairwise, context);
+    request.out = out.dtype;
+    const plan::Choice way = ops::choose_way(call, job, request, context);
+    const auto kernels =
+        ops::cuda_kernels(call, job, way.offer.pairs(), out.dtype, context, cuda::FirstCall::on_bare_sums);
     const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
     return cuda::pairwise(*kernels, job, {out.data, out.dtype, swap ? col : row, swap ? row : col, out_strides},
                           call.symmetric());

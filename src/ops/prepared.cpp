@@ -104,6 +104,11 @@ bool Formula::Prepared::has_weight_form() const {
   return has_weight_form_;
 }
 
+const plan::Forms& Formula::Prepared::forms() const {
+  forms_once_.call([this] { forms_ = plan::forms_of(expression); });
+  return forms_;
+}
+
 std::shared_ptr<const Formula::Prepared> Formula::Prepared::bound(const std::vector<double>& values) const {
   std::string bits(values.size() * sizeof(double), '\0');
   std::memcpy(bits.data(), values.data(), bits.size());

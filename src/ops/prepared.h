@@ -10,6 +10,7 @@
 #include "ir/passes.h"
 #include "mercer/pairwise.h"
 #include "ops/context.h"
+#include "plan/forms/forms.h"
 
 namespace mercer {
 
@@ -41,15 +42,19 @@ struct Formula::Prepared {
   /// Whether gradients by w are made of those by the points (plan/weight_form.h; found once).
   bool has_weight_form() const;
 
+  /// What ways of computing it look for (found once).
+  const plan::Forms& forms() const;
+
   /// The formula with its exponents bound to these numbers; recent ones are kept.
   std::shared_ptr<const Prepared> bound(const std::vector<double>& values) const;
 
  private:
-  mutable Once swap_once_, field_once_, feature_once_, weight_once_;
+  mutable Once swap_once_, field_once_, feature_once_, weight_once_, forms_once_;
   mutable std::unique_ptr<Prepared> swapped_;
   mutable Expr field_;
   mutable std::unique_ptr<Formula> of_feature_;
   mutable bool has_weight_form_ = false;
+  mutable plan::Forms forms_;
   mutable RecentCache<Prepared> bound_{64};
 };
 

@@ -7,7 +7,6 @@
 #include "mercer/pairwise.h"
 #include "ops/call.h"
 #include "ops/cuda_call.h"
-#include "plan/expanded.h"
 
 namespace mercer {
 namespace {
@@ -71,30 +70,6 @@ std::shared_ptr<const jit::EpilogueKernel> exponential_kernel(const plan::PairPl
   });
 }
 
-/// On tensor cores, where that pays.
-plan::BilinearTile fold_tile(const PairCall& call, const cuda::PairJob& job, std::int64_t columns, Context& context) {
-  if (job.features <= plan::kFewFeatures)
-    return plan::wide_tile(call.m(), call.n(), job.features, columns, context.precision(), context.state().wide_from);
-  plan::BilinearTile tile = plan::bilinear_fold_tile(call.m(), call.n(), job.features, columns, context.precision(),
-                                                     context.state().tensor_cores_from);
-  tile.by_warps = context.state().products_by_warps;
-  return tile;
-}
-
-/// Few neighbours of many points are found while their pairs are computed. Calls of up to so many neighbours share
-/// their kernels.
-ops::CudaUse nearest_use(const cuda::PairJob& job, std::int64_t k, Context& context) {
-  constexpr std::int64_t kMostFound = 256, kMostPoints = std::int64_t{1} << 31;
-  constexpr std::int64_t kLeastRows = 64;
-  const bool finds = job.type == Dtype::float32 && k <= kMostFound && job.x.count >= kLeastRows &&
-                     job.z.count >= context.state().candidates_from && job.z.count < kMostPoints;
-  if (!finds) return {.out = job.type, .product = ops::values_tile(job, context)};
-  plan::BilinearTile tile = plan::bilinear_nearest_tile(job.x.count, job.z.count, job.features, context.precision(),
-                                                        context.state().tensor_cores_from);
-  tile.by_warps = context.state().products_by_warps;
-  return {.out = job.type, .consumer = plan::Consumer::nearest, .product = tile};
-}
-
 }  // namespace
 
 const char* name_of(ReduceKind kind) { return kFolds[static_cast<int>(kind)].name; }
@@ -131,23 +106,19 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
   const Shape out_strides = ops::batch_strides(out, trailing, call.batch());
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
-    const int pass = static_cast<int>(std::min<std::int64_t>(columns, plan::kFewColumns));
-    const plan::MixedWork mixed = plan::mixed_work(call.m(), call.n(), job.features, context.state().much_mixed_work);
-    const bool expands = context.precision() != Precision::direct &&
-                         plan::pays_expanded(call.m(), call.n(), job.features, context.state().expanded_from);
-    const ops::CudaUse use{.out = out.dtype,
-                           .consumer = plan::Consumer::product,
-                           .columns = pass,
-                           .mixed_work = mixed,
-                           .expands = expands,
-                           .product = fold_tile(call, job, columns, context)};
+    plan::Request request = ops::request_of(call, job, plan::Verb::product, context);
+    request.columns = columns;
+    const plan::Choice way = ops::choose_way(call, job, request, context);
     const cuda::JobOperand operand{
         {v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()};
     const cuda::JobMatrix sums{out.data, out.dtype, out.strides[out.ndim() - trailing],
                                single ? 0 : out.strides.back(), out_strides};
-    if (const auto kernels = ops::value_product(call, job, use, columns, context); kernels.field)
+    if (const auto* stored = std::get_if<plan::StoredPlan>(&way.offer.plan)) {
+      const auto kernels = ops::stored_product(call, job, *stored, context);
       return cuda::product(*kernels.pairs, *kernels.field, job, operand, columns, sums);
-    return cuda::product(*ops::cuda_kernels(call, job, use, context), job, operand, columns, sums);
+    }
+    const auto kernels = ops::cuda_kernels(call, job, way.offer.pairs(), out.dtype, context);
+    return cuda::product(*kernels, job, operand, columns, sums);
   }
   const auto program = ops::pair_program(call, context);
   // Columns of v are the rows of the product's tiles, as many as a pair tile has; a few columns get a lower tile.
@@ -183,10 +154,10 @@ void kernel_reduce(const Formula& f, const Tensor& x, const Tensor* z, ReduceKin
   const Shape out_strides = ops::batch_strides(out, 1, call.batch());
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
-    const auto kernels = ops::cuda_kernels(
-        call, job,
-        {.out = out.dtype, .consumer = plan::Consumer::fold, .fold = kind, .product = fold_tile(call, job, 0, context)},
-        context);
+    plan::Request request = ops::request_of(call, job, plan::Verb::reduce, context);
+    request.fold = kind;
+    const plan::Choice way = ops::choose_way(call, job, request, context);
+    const auto kernels = ops::cuda_kernels(call, job, way.offer.pairs(), out.dtype, context);
     return cuda::reduce(*kernels, job, {out.data, out.dtype, out.strides.back(), 0, out_strides});
   }
   const auto program = ops::pair_program(call, context);
@@ -220,7 +191,10 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
   const Shape index_strides = ops::batch_strides(indices, 2, call.batch());
   if (call.on_cuda()) {
     const cuda::PairJob job = call.job(context);
-    const auto kernels = ops::cuda_kernels(call, job, nearest_use(job, k, context), context);
+    plan::Request request = ops::request_of(call, job, plan::Verb::nearest, context);
+    request.columns = k;
+    const plan::Choice way = ops::choose_way(call, job, request, context);
+    const auto kernels = ops::cuda_kernels(call, job, way.offer.pairs(), call.type(), context);
     const auto matrix = [](const Tensor& t, const Shape& strides) {
       return cuda::JobMatrix{t.data, t.dtype, t.strides[t.ndim() - 2], t.strides.back(), strides};
     };

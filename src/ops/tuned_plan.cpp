@@ -44,8 +44,8 @@ std::shared_ptr<const plan::GpuPairPlan> tuned_plan(std::shared_ptr<const plan::
   return record ? with_record(std::move(plan), *record) : plan;
 }
 
-std::shared_ptr<const plan::GpuPairPlan> plan_for(const plan::GpuPairProblem& problem, const cuda::PairJob& job) {
-  const auto model = plan::plan_gpu_pairs(problem);
+std::shared_ptr<const plan::GpuPairPlan> plan_for(std::shared_ptr<const plan::GpuPairPlan> model,
+                                                  const cuda::PairJob& job) {
   const DeviceName device = DeviceName::of(job.hardware());
   Trial* trial = job.queue->trial;
   if (trial == nullptr) return tuned_plan(model, device);

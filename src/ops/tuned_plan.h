@@ -18,7 +18,8 @@ std::string tile_key(const plan::GpuPairPlan& plan, const DeviceName& device);
 std::shared_ptr<const plan::GpuPairPlan> tuned_plan(std::shared_ptr<const plan::GpuPairPlan> plan,
                                                     const DeviceName& device,
                                                     const ChoiceStore& store = ChoiceStore::shared());
-/// The plan that a call runs.
-std::shared_ptr<const plan::GpuPairPlan> plan_for(const plan::GpuPairProblem& problem, const cuda::PairJob& job);
+/// The plan that a call runs in place of the model's.
+std::shared_ptr<const plan::GpuPairPlan> plan_for(std::shared_ptr<const plan::GpuPairPlan> model,
+                                                  const cuda::PairJob& job);
 
 }  // namespace mercer::ops

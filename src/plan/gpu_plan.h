@@ -104,6 +104,12 @@ struct GpuPairProblem {
   GpuSizes sizes;
   int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
   std::int64_t shared_per_block = 232448;
+
+  /// Whether a problem without `field`, `rank_field` and `stored_sums` is the same but for its outputs.
+  auto parts() const {
+    return std::tie(type, out, points, bytes, consumer, fold, columns, normal_reciprocals, subtracts, by_value,
+                    mixed_work, expands, differs, product, plane_product, sizes, capability, shared_per_block);
+  }
 };
 
 /// What a pair costs per feature, in issue slots of a quarter of a multiprocessor (32 lanes a cycle).

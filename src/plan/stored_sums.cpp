@@ -10,7 +10,7 @@ namespace mercer::plan {
 
 int columns_at_once(std::int64_t columns) { return columns <= 1 ? 1 : columns <= 4 ? 4 : 16; }
 
-bool pays_product_beside(Dtype type, std::int64_t k, std::int64_t columns, bool of_products) {
+bool pays_product_beside(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns, bool of_products) {
   constexpr std::int64_t kMostBesideProducts = 4;  // 16 columns lost, with 256 features
   if (of_products) return columns <= kMostBesideProducts;
   // Milliseconds of 10^9 pairs on an H200, reckoned: of 16 columns from whole backwards with and without a product
@@ -18,7 +18,7 @@ bool pays_product_beside(Dtype type, std::int64_t k, std::int64_t columns, bool 
   const bool doubles = type == Dtype::float64;
   const int at_once = columns_at_once(columns);
   const double launch = (doubles ? 2 : 1) * (at_once == 1 ? 1.8 : at_once == 4 ? 2.5 : 4.5);
-  return launch * static_cast<double>(ceil_div(columns, std::int64_t{at_once})) < product_time(type, k, columns);
+  return launch * static_cast<double>(ceil_div(columns, std::int64_t{at_once})) < product_time(costs, type, k, columns);
 }
 
 std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes, const std::vector<Expr>& beside,

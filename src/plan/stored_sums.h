@@ -10,6 +10,7 @@
 #include "ir/program.h"
 #include "ir/split.h"
 #include "mercer/tensor.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::plan {
 
@@ -39,6 +40,6 @@ int columns_at_once(std::int64_t columns);
 
 /// Whether the product with v is better beside such a field than by itself; `of_products`: whose values are functions
 /// of a product of matrices.
-bool pays_product_beside(Dtype type, std::int64_t k, std::int64_t columns, bool of_products);
+bool pays_product_beside(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns, bool of_products);
 
 }  // namespace mercer::plan

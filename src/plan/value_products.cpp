@@ -8,44 +8,32 @@
 namespace mercer::plan {
 namespace {
 
-/// Milliseconds of 10^9 pairs on an H200: passes make a value and multiply it with their columns; of stored ones the
-/// part that is a product is read again as well, of very many columns examined and written in pieces before.
-struct Costs {
-  double pass, feature, store, stored_feature, column;
-  std::int64_t multiple;  // of columns
-  double of_passes(double features, std::int64_t columns) const {
-    return static_cast<double>(ceil_div(columns, std::int64_t{kFewColumns})) * (pass + feature * features);
-  }
-  double of_stored(double features, std::int64_t columns) const {
-    return store + stored_feature * features + column * static_cast<double>(round_up(columns, multiple));
-  }
-};
-constexpr Costs kOfStored{2.2, 0.057, 2.6, 0.073, 0.023, 8};  // measured with sums of |x - z|
-constexpr Costs kOfPieces{2.2, 0.057, 7, 0.075, 0.0098, 64};
-constexpr Costs kOfFloat64{9.5, 0.04, 6, 0.04, 0.042, 32};    // with Gauss kernels, whose sums are products of matrices
-const Costs& costs_of(Dtype type, std::int64_t columns) {
-  return type == Dtype::float64 ? kOfFloat64 : stored_tile(columns) ? kOfStored : kOfPieces;
+const ValueCosts& costs_of(const Costs& costs, Dtype type, std::int64_t columns) {
+  return type == Dtype::float64 ? costs.float64 : stored_tile(columns) ? costs.stored : costs.pieces;
+}
+
+double of_passes(const ValueCosts& costs, double features, std::int64_t columns) {
+  return static_cast<double>(ceil_div(columns, std::int64_t{kFewColumns})) * (costs.pass + costs.feature * features);
+}
+
+double of_stored(const ValueCosts& costs, double features, std::int64_t columns) {
+  return costs.store + costs.stored_feature * features +
+         costs.column * static_cast<double>(round_up(columns, costs.multiple));
 }
 
 }  // namespace
 
-double product_time(Dtype type, std::int64_t k, std::int64_t columns) {
-  const Costs& costs = costs_of(type, columns);
-  const double features = static_cast<double>(k), passes = costs.of_passes(features, columns);
-  return columns <= kFewColumns ? passes : std::min(passes, costs.of_stored(features, columns));
+ValueTimes value_times(const Costs& costs, const Request& request, bool of_sums) {
+  const ValueCosts& own = costs_of(costs, request.type, request.columns);
+  const double features = of_sums ? 0 : static_cast<double>(request.k), billions = request.pairs() * 1e-9;
+  return {billions * of_passes(own, features, request.columns),
+          costs.stored_call + billions * of_stored(own, features, request.columns)};
 }
 
-bool pays_value_products(Dtype type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                         bool of_sums, double from) {
-  constexpr double kBeside = 0.12e9;  // of a call
-  constexpr std::int64_t kLeastPoints = 1024;
-  if (columns <= kFewColumns || m == 0 || n == 0) return false;
-  if (from == 0) return true;
-  if (std::min(m, n) < kLeastPoints) return false;
-  const Costs& costs = costs_of(type, columns);
-  const double features = of_sums ? 0 : static_cast<double>(k);
-  const double beside = kBeside / (static_cast<double>(m) * static_cast<double>(n));
-  return beside + costs.of_stored(features, columns) < costs.of_passes(features, columns);
+double product_time(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns) {
+  const ValueCosts& own = costs_of(costs, type, columns);
+  const double features = static_cast<double>(k), passes = of_passes(own, features, columns);
+  return columns <= kFewColumns ? passes : std::min(passes, of_stored(own, features, columns));
 }
 
 BilinearTile stored_tile(std::int64_t columns) {

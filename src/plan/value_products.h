@@ -4,17 +4,21 @@
 // linear_field.cuh, of float64 stored_doubles.cuh).
 #pragma once
 
+#include "plan/gpu/costs.h"
+#include "plan/gpu/request.h"
 #include "plan/gpu_field.h"
 
 namespace mercer::plan {
 
-/// Whether storing values takes less than passes of kFewColumns; `from`: as of tensor cores, 0 for all sizes.
-/// `of_sums`: sums are stored for all passes as it is (plan/sum_planes.h).
-bool pays_value_products(Dtype type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                         bool of_sums, double from);
+/// Milliseconds of a product of so many columns whose values are made for every few of them again, and whose values are
+/// stored. `of_sums`: sums are stored in either case (plan/sum_planes.h).
+struct ValueTimes {
+  double passes, stored;
+};
+ValueTimes value_times(const Costs& costs, const Request& request, bool of_sums);
 
-/// Milliseconds that the better of both takes for 10^9 pairs on an H200, whose values are no products of matrices.
-double product_time(Dtype type, std::int64_t k, std::int64_t columns);
+/// Milliseconds that the better of both takes for 10^9 pairs, whose values are no products of matrices.
+double product_time(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns);
 
 /// Of float32, the tile that reads values where they lie; an empty one where pieces of them are better, of very many
 /// columns.

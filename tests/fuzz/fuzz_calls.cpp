@@ -57,7 +57,7 @@ Contexts cpu_contexts() {
   for (const int threads : {1, 3}) {
     list.push_back(std::make_unique<TestContext>(testing_support::targets().front()));
     list.back()->set_threads(threads);
-    list.back()->state().much_mixed_work = 0;
+    list.back()->state().own_costs().much_mixed_work = 0;
     list.back()->state().part_bytes = 1 << 10;
   }
   return list;
@@ -72,8 +72,8 @@ Contexts cuda_contexts() {
   add();
   for (const bool by_warps : {false, true}) {
     TestContext& small = add();
-    small.state().tensor_cores_from = small.state().much_mixed_work = small.state().expanded_from = 0;
-    small.state().wide_from = 0;
+    plan::Costs& costs = small.state().own_costs();
+    costs.tensor_cores_from = costs.much_mixed_work = costs.expanded_from = costs.wide_from = 0;
     small.state().products_by_warps = by_warps;
     small.state().part_bytes = 1 << 19;
   }

@@ -109,7 +109,7 @@ void on_tensor_cores(const Body& body) {
     on_cuda([&](TestContext& context) {
       if (!by_warps && cuda_device(0).capability() != 90) return;
       SCOPED_TRACE(by_warps ? "by warps" : "by warpgroups");
-      context.state().tensor_cores_from = 0;
+      context.state().own_costs().tensor_cores_from = 0;
       context.state().products_by_warps = by_warps;
       body(context);
     });

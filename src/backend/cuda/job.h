@@ -9,6 +9,7 @@
 #include "core/cuda_driver.h"
 #include "ir/expr.h"
 #include "mercer/pairwise.h"
+#include "plan/gpu/request.h"
 
 namespace mercer::cuda {
 
@@ -62,7 +63,7 @@ struct JobParam {
   bool is_number() const { return array.data == nullptr; }
 };
 
-inline constexpr std::int64_t kPartBytes = std::int64_t{256} << 20;
+using plan::kPartBytes;
 
 struct PairJob {
   const char* op = "";

@@ -6,16 +6,8 @@
 #include "core/integers.h"
 
 namespace mercer::cuda {
-namespace {
-
-constexpr std::int64_t kPadding = 128;
-
-}  // namespace
-
 std::int64_t rows_of_part(const PairJob& job, std::int64_t row_bytes) {
-  const std::int64_t fitting =
-      std::max<std::int64_t>(1, job.part_bytes / std::max<std::int64_t>(1, row_bytes) / kPadding);
-  return std::min(job.x.count, fitting * kPadding);
+  return plan::rows_of_part(job.x.count, row_bytes, job.part_bytes);
 }
 
 PairValues::PairValues(const PairKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/cuda_driver.h"
@@ -21,6 +22,7 @@ struct Rehearsal {
   bool lists_bare_sums = false;        ///< beside the call's own kernels (plan/bare_sums.h)
   std::vector<jit::CudaSource> sources = {};
   std::int64_t bytes = 0;
+  std::vector<std::string> ways = {};  ///< that calls of pairs took (plan/gpu/ways.h)
 };
 
 }  // namespace mercer::cuda

@@ -46,8 +46,8 @@ void expect_sums(const Array& out, const Tensor& x, const Tensor& z, const std::
 template <class Body>
 void by_differences(const Body& body) {
   on_cuda([&](TestContext& context) {
-    context.state().much_mixed_work = 0;
-    context.state().differs_always = true;
+    context.state().own_costs().much_mixed_work = 0;
+    context.state().own_costs().fills_waves_always = true;
     body(context);
   });
 }

@@ -27,8 +27,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 template <class Body>
 void on_expanded(const Body& body, double from = 0) {
   on_cuda([&](TestContext& context) {
-    context.state().expanded_from = from;
-    context.state().wide_from = 0;
+    context.state().own_costs().expanded_from = from;
+    context.state().own_costs().wide_from = 0;
     body(context);
   });
 }

@@ -22,7 +22,7 @@ constexpr const char* kFormulas[] = {"sum(abs(x-z))",          "exp(-sum(abs(x-z
 
 TEST(TensorCoreFields, FormulasAndSizes) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (auto [m, n, k, outputs] : {std::array{9, 130, 200, 16}, {3, 65, 33, 1}, {5, 700, 17, 40}, {1, 1, 1, 3}})
       for (const char* f : kFormulas) {
         const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
@@ -36,7 +36,7 @@ TEST(TensorCoreFields, FormulasAndSizes) {
 /// Ranks know ties, and differences below what their values' pieces could tell apart.
 TEST(TensorCoreFields, EveryKindOfData) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (const Kind& kind : kinds()) {
       PointPair points{drawn(6, 70, 1, kind.draw), drawn(150, 70, 2, kind.draw)};
       add_neighbours(points);
@@ -53,7 +53,7 @@ TEST(TensorCoreFields, EveryKindOfData) {
 /// More points than ranks have codes, more than sums have digits; ranges of n.
 TEST(TensorCoreFields, ManyPoints) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     const Array x = normal(Dtype::float32, {2, 20}, 1), z = normal(Dtype::float32, {12100, 20}, 2);
     for (const char* f : {"sum(abs(x-z))", "sum((x-z)^2)"})
       expect_gradient(f, x, z, uniform(Dtype::float32, {12100}, 3), "many points", context);
@@ -63,7 +63,7 @@ TEST(TensorCoreFields, ManyPoints) {
 /// Tensor cores truncate, which adds up where all terms have one sign.
 TEST(TensorCoreFields, SumsOfOneSign) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     Array x = uniform(Dtype::float32, {3, 20}, 1);
     const Array z = uniform(Dtype::float32, {700, 20}, 2);
     for (std::int64_t k = 0; k < 20; ++k) x.set({1, k}, 5);
@@ -76,7 +76,7 @@ TEST(TensorCoreFields, SumsOfOneSign) {
 /// Values are in units of a row and a column; rows that would lose too much are not.
 void expect_unlike_amplitudes(const char* phi, std::initializer_list<std::int64_t> all_outputs) {
   on_cuda([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 27, kN = 490, kK = 70;
     Array x = normal(Dtype::float32, {kM, kK}, 1);
     const Array z = normal(Dtype::float32, {kN, kK}, 2);
@@ -121,7 +121,7 @@ void expect_unlike_amplitudes(const char* phi, std::initializer_list<std::int64_
 /// G of 8, 16, 32 and 64 columns, which two blocks make together, and one that has all features; of several passes.
 TEST(TensorCoreFields, ColumnsOfSigns) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     Turns turns(2);
     for (std::int64_t k : {580, 100})
       for (std::int64_t outputs : {7, 16, 30, 45, 70}) {
@@ -153,7 +153,7 @@ TEST(TensorCoreFields, PowersOfUnlikeAmplitudes) {
 /// copysign(1, x - z) of equal x and z is 1, but -1 of x = -0 and z = 0.
 TEST(TensorCoreFields, SignsOfZeros) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 9, kN = 300, kK = 20;
     const double values[] = {-1, -0.0, 0.0, 1e-45, 1};
     Array x(Dtype::float32, {kM, kK}), z(Dtype::float32, {kN, kK});
@@ -192,7 +192,7 @@ TEST(FieldFactors, SignsAndPowersThatBoundDifferences) {
 /// Powers are on the scale of a feature; where many differences could be too small beside the largest, all are in tf32.
 TEST(TensorCoreFields, PowersOfUnlikePoints) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 9, kN = 300;
     const std::function<double(double, std::int64_t)> kinds[] = {
         [](double v, auto) { return v; },
@@ -246,7 +246,7 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
 /// Which way a call goes shows in the bits of a feature that all calls share.
 TEST(TensorCoreFields, PowersAreInTf32WhereAFeatureRefuses) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 5, kN = 300, kK = 20;
     const Array coef = uniform(Dtype::float32, {kN}, 3);
     const auto first_of = [&](const char* f, double small, std::int64_t count) {
@@ -271,7 +271,7 @@ TEST(TensorCoreFields, PowersAreInTf32WhereAFeatureRefuses) {
 /// Scales of rows, columns and weights that a float holds one by one.
 TEST(TensorCoreFields, ScalesOfUnits) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 4, kN = 270, kK = 20;
     const Array x = normal(Dtype::float32, {kM, kK}, 1), z = normal(Dtype::float32, {kN, kK}, 2);
     Array amplitude = uniform(Dtype::float32, {kM, kN}, 3), coef = normal(Dtype::float32, {2, kN}, 4);
@@ -309,7 +309,7 @@ TEST(TensorCoreFields, ScalesOfUnits) {
 /// Points that are x have the largest amplitudes by far and no part in the sum.
 TEST(TensorCoreFields, UnitsBesideDuplicates) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 12, kN = 480, kK = 40;
     const Array x = uniform(Dtype::float32, {kM, kK}, 1);
     Array z = uniform(Dtype::float32, {kN, kK}, 2);
@@ -325,7 +325,7 @@ TEST(TensorCoreFields, UnitsBesideDuplicates) {
 TEST(TensorCoreFields, InfinitiesAndNan) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   on_cuda([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (float bad : {kInf, -kInf, kNan, 3e38f})
       for (const char* phi : {"sign(x-z)", "x-z", "sign(x-z)*abs(x-z)^0.3"}) {
         if (bad == 3e38f && std::string(phi) != "sign(x-z)") continue;  // sums of such differences leave the floats
@@ -351,7 +351,7 @@ TEST(TensorCoreFields, InfinitiesAndNan) {
 /// Rows of a group of 64 features that products leave, of numbers of features that blocks of 48 would have.
 TEST(TensorCoreFields, FeaturesOfOneGroupAreLeft) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (const std::int64_t k : {70, 96, 144})
       for (const char* phi : {"sign(x-z)", "x-z", "sign(x-z)*abs(x-z)^0.3"}) {
         Array x = normal(Dtype::float32, {5, k}, 1), z = normal(Dtype::float32, {92, k}, 2);
@@ -369,7 +369,7 @@ TEST(TensorCoreFields, FeaturesOfOneGroupAreLeft) {
 
 TEST(TensorCoreFields, RowsPartsBatchesAndStrides) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     const Array x = normal(Dtype::float16, {3, 300, 40}, 1), z = normal(Dtype::float16, {75, 40}, 2),
                 coef = normal(Dtype::float32, {2, 1, 5, 75}, 3);
     const Expr f = parse("exp(-sum(abs(x-z))/30)");
@@ -390,7 +390,7 @@ TEST(TensorCoreFields, RowsPartsBatchesAndStrides) {
 /// Codes of very many points do not fit at once.
 TEST(TensorCoreFields, OperandsSomeRowsAtATime) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     context.state().part_bytes = 1;  // parts of 128 rows
     const Array x = normal(Dtype::float32, {300, 40}, 1), z = normal(Dtype::float32, {70, 40}, 2);
     expect_gradient("sum(abs(x-z))", x, z, normal(Dtype::float32, {2, 70}, 3), "parts", context);

@@ -48,7 +48,7 @@ void expect_distances(const Array& out, const Tensor& x, const Tensor& z, int sa
 template <class Body>
 void on_mixed_pipes(const Body& body, double much = 0) {
   on_cuda([&](TestContext& context) {
-    context.state().much_mixed_work = much;
+    context.state().own_costs().much_mixed_work = much;
     body(context);
   });
 }

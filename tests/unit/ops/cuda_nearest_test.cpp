@@ -71,7 +71,7 @@ void expect_nearest(const Search& search, const Tensor& x, const Tensor& z, std:
 template <class Body>
 void on_candidates(const Body& body) {
   on_tensor_cores([&](TestContext& context) {
-    context.state().candidates_from = 0;
+    context.state().own_costs().candidates_from = 0;
     body(context);
   });
 }

@@ -273,7 +273,7 @@ TEST(TensorCoreProducts, ManyColumns) {
 /// Few features: values are computed pair by pair where they serve as operands. Any formula, weights, several states.
 TEST(WideProducts, FormulasSizesAndBatches) {
   on_cuda([](TestContext& context) {
-    context.state().wide_from = 0;
+    context.state().own_costs().wide_from = 0;
     struct Row {
       std::int64_t m, n, k, columns;
       const char* f;
@@ -306,7 +306,7 @@ TEST(WideProducts, FormulasSizesAndBatches) {
 
 TEST(WideProducts, InfinitiesAndNan) {
   on_cuda([](TestContext& context) {
-    context.state().wide_from = 0;
+    context.state().own_costs().wide_from = 0;
     Array x = normal(Dtype::float32, {140, 3}, 1), z = normal(Dtype::float32, {200, 3}, 2);
     Array v = normal(Dtype::float32, {200, 12}, 7);
     for (std::int64_t n = 0; n < 200; ++n) v.set({n, 3}, 1.0), v.set({n, 5}, 1e37);

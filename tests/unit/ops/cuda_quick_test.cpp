@@ -105,9 +105,9 @@ TEST_F(QuickPairs, TheSecondCallHasTheSameBits) {
     SCOPED_TRACE(verb.name);
     TestContext context{TestContext::Cuda()}, host(Target::interpreter);
     for (Context* each : {static_cast<Context*>(&context), static_cast<Context*>(&host)}) {
-      each->state().much_mixed_work = 0;
-      each->state().differs_always = true;
-      each->state().tensor_cores_from = 0;
+      each->state().own_costs().much_mixed_work = 0;
+      each->state().own_costs().fills_waves_always = true;
+      each->state().own_costs().tensor_cores_from = 0;
     }
     const Array x = drawn(kM, verb.features, 1, kUniform), z = drawn(kN, verb.features, 2, kUniform);
     Array first(Dtype::float32, verb.shape), second = first, by_host = first;
@@ -152,9 +152,9 @@ constexpr std::int64_t kRows = 70, kColumns = 66;
 
 /// What large calls take is tried of small ones.
 void take_large_paths(Context& context) {
-  context.state().much_mixed_work = 0;
-  context.state().differs_always = true;
-  context.state().tensor_cores_from = 0;
+  context.state().own_costs().much_mixed_work = 0;
+  context.state().own_costs().fills_waves_always = true;
+  context.state().own_costs().tensor_cores_from = 0;
 }
 
 /// The store gets the kernels of a formula.

@@ -150,8 +150,8 @@ TEST(CudaRange, StoredOnTensorCores) {
 
 TEST(CudaRange, StoredDifferencesOfTensorCores) {
   on_cuda([](TestContext& context) {
-    context.state().much_mixed_work = 0;
-    context.state().differs_always = true;
+    context.state().own_costs().much_mixed_work = 0;
+    context.state().own_costs().fills_waves_always = true;
     Turns turns(2);
     for (const Norm& norm : {Norm{3}, {2}})
       if (!turns.leaves_out()) expect_pairwise(norm, 90, 133, 161, Dtype::float32, context);
@@ -197,7 +197,7 @@ void expect_folds(const Norm& norm, std::int64_t k, Dtype type, TestContext& con
 
 TEST(CudaRange, Folds) {
   on_cuda([](TestContext& context) {
-    context.state().candidates_from = 0;
+    context.state().own_costs().candidates_from = 0;
     Turns turns(5);
     for (const Norm& norm : kNorms)
       for (Dtype type : {Dtype::float32, Dtype::float64})
@@ -238,7 +238,7 @@ TEST(CudaRange, Gradients) {
 
 TEST(CudaRange, FoldsOnTensorCores) {
   on_tensor_cores([](TestContext& context) {
-    context.state().candidates_from = 0;
+    context.state().own_costs().candidates_from = 0;
     Turns turns(2);
     for (Dtype type : {Dtype::float32, Dtype::float64})
       if (!turns.leaves_out()) expect_folds({2}, 70, type, context);

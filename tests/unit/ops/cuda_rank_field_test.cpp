@@ -64,7 +64,7 @@ constexpr const char* kFormulas[] = {"exp(-sum((x-z)^2)/90)", "exp(-sqrt(sum((x-
 
 TEST(FieldsOfProducts, FormulasAndSizes) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (auto [m, n, k, count] :
          {std::array{70, 200, 40, 3}, {5, 65, 20, 1}, {140, 300, 64, 1}, {9, 70, 120, 1}, {150, 130, 100, 40},
           {1, 1, 17, 2}, {3, 90, 170, 2}})
@@ -126,7 +126,7 @@ void expect_backward(const char* text, const std::vector<std::string>& by, const
 /// Sizes m, n and k, and columns of v.
 void expect_backwards(std::initializer_list<std::array<int, 4>> sizes) {
   on_cuda([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     const std::pair<const char*, std::vector<std::string>> formulas[] = {
         {"exp(-sum((x-z)^2)/h)", {}}, {"exp(-sum((x-z)^2)/h)", {"h"}}, {"row*exp(-sqrt(sum((x-z)^2)/h))", {"h", "row"}},
         {"(sum(x*z)/h + 1)^3", {"h"}}};
@@ -155,7 +155,7 @@ TEST(FieldsOfProducts, BackwardOfMoreFeaturesAndFactors) {
 /// Of more features, and of factors that are not linear, pairs are stored: parts of the rows, ranges of n.
 TEST(FieldsOfProducts, BackwardOfStoredPairs) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     context.state().part_bytes = 1 << 20;
     const char* const laplace = "exp(-sum(abs(x-z))/h)";
     const std::pair<const char*, std::vector<std::string>> formulas[] = {
@@ -176,7 +176,7 @@ TEST(FieldsOfProducts, BackwardOfStoredPairs) {
 /// What is stored are values: of indices, of one side's points; fewer than there are sums; none for the field.
 TEST(FieldsOfProducts, BackwardOfStoredValues) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     const std::pair<const char*, std::vector<std::string>> formulas[] = {
         {"(1 + i)*exp(-abs(i-j)/40)*exp(-sum(abs(x-z))/h)", {"h"}},
         {"exp(-sum(abs(x-z))/h)/(1 + sum(x*x))", {"h"}},
@@ -193,7 +193,7 @@ TEST(FieldsOfProducts, BackwardOfStoredValues) {
 
 TEST(FieldsOfProducts, ProductsBesideWhereThatPays) {
   const auto pays = [](std::int64_t k, std::int64_t columns, bool of_products, Dtype type = Dtype::float32) {
-    return plan::pays_product_beside(type, k, columns, of_products);
+    return plan::pays_product_beside(plan::costs_of(90), type, k, columns, of_products);
   };
   EXPECT_TRUE(pays(256, 4, true));
   EXPECT_FALSE(pays(256, 16, true));
@@ -209,7 +209,7 @@ TEST(FieldsOfProducts, ProductsBesideWhereThatPays) {
 /// More factors than the tile keeps, and than a pass takes, so that results are added up.
 TEST(FieldsOfProducts, ManyFactors) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (const char* f : {"exp(-sum((x-z)^2)/90)", "exp(-sum((x-z)^2)/2)"})
       for (auto [m, n, k, count] : {std::array{9, 70, 33, 65}, {140, 400, 33, 130}, {9, 200, 100, 170},
                                     {9, 70, 33, 1030}}) {
@@ -221,7 +221,7 @@ TEST(FieldsOfProducts, ManyFactors) {
 
 TEST(FieldsOfProducts, EveryKindOfData) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (const Kind& kind : kinds()) {
       if (std::string(kind.name) == "huge" || std::string(kind.name) == "tiny") continue;
       PointPair points{drawn(40, 70, 1, kind.draw), drawn(150, 70, 2, kind.draw)};
@@ -237,7 +237,7 @@ TEST(FieldsOfProducts, EveryKindOfData) {
 /// Points far away from the centre that have all their weight among neighbours: a product would lose their digits.
 TEST(FieldsOfProducts, RowsOfNeighboursAlone) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 90, kN = 170, kK = 35;
     Array x = normal(Dtype::float32, {kM, kK}, 1), z = normal(Dtype::float32, {kN, kK}, 2);
     for (std::int64_t m = 0; m < kM; m += 3)
@@ -256,7 +256,7 @@ TEST(FieldsOfProducts, RowsOfNeighboursAlone) {
 TEST(FieldsOfProducts, FactorsOfAllSizes) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   on_cuda([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 40, kN = 100, kK = 36;
     const Array x = normal(Dtype::float32, {kM, kK}, 1), z = normal(Dtype::float32, {kN, kK}, 2);
     for (auto [bad, count] : {std::pair{0.0f, 1}, {1e18f, 1}, {0.0f, 3}, {kInf, 3}, {kNan, 3}}) {
@@ -278,7 +278,7 @@ TEST(FieldsOfProducts, FactorsOfAllSizes) {
 TEST(FieldsOfProducts, InfinitiesAndNan) {
   constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
   on_cuda([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (const float bad : {kInf, -kInf, kNan}) {
       Array x = normal(Dtype::float32, {40, 50}, 1), z = normal(Dtype::float32, {92, 50}, 2);
       x.set({1, 3}, bad);
@@ -294,7 +294,7 @@ TEST(FieldsOfProducts, InfinitiesAndNan) {
 /// A gradient of one output is that of a product whose rows weigh one.
 TEST(FieldsOfProducts, OneOutput) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     const Array x = normal(Dtype::float32, {2, 130, 40}, 1), z = normal(Dtype::float32, {75, 40}, 2),
                 v = normal(Dtype::float32, {75, 1}, 4), ones = Array(Dtype::float32, {130, 1}).fill([] { return 1.0; }),
                 coef = normal(Dtype::float32, {1, 75}, 4);
@@ -314,7 +314,7 @@ TEST(FieldsOfProducts, OneOutput) {
 /// Both sides share their operands.
 TEST(FieldsOfProducts, PointsWithThemselves) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     const Array x = normal(Dtype::float32, {150, 50}, 1), coef = normal(Dtype::float32, {3, 150}, 4);
     for (const char* text : {"exp(-sum((x-z)^2)/60)", "exp(-sqrt(sum((x-z)^2))/8)", "(sum(x*z)/K + 1)^3"}) {
       const Array out(Dtype::float32, {3, 150, 50});
@@ -328,7 +328,7 @@ TEST(FieldsOfProducts, PointsWithThemselves) {
 /// Outputs of a pass or several, of unlike sizes, some without coefficients, and rows that lose digits.
 TEST(FieldsOfProducts, SeveralOutputs) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (auto [m, n, k, outputs] : {std::array{33, 130, 20, 7}, {9, 90, 110, 2}})
       for (const char* text : {"exp(-sum((x-z)^2)/60)", "-2*sum(w*(z-x)^2)", "(sum(x*z)/K + 1)^3"}) {
         Array x = normal(Dtype::float32, {m, k}, 1), coef = normal(Dtype::float32, {outputs, n}, 3);
@@ -347,7 +347,7 @@ TEST(FieldsOfProducts, SeveralOutputs) {
 
 TEST(FieldsOfProducts, BatchesAndStrides) {
   on_cuda([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     const Array x = normal(Dtype::float16, {3, 130, 40}, 1), z = normal(Dtype::float16, {75, 40}, 2),
                 u = normal(Dtype::float32, {2, 1, 130, 4}, 3), v = normal(Dtype::float32, {3, 75, 4}, 4);
     const Tensor zt = z;

@@ -124,7 +124,7 @@ TEST(UniformFactors, SelfCallsAndFractions) {
 
 TEST(UniformFactors, FoldsAndNeighbours) {
   on_tensor_cores([](TestContext& context) {
-    context.state().candidates_from = 0;
+    context.state().own_costs().candidates_from = 0;
     for (double h : {0.5, -3.0}) {
       const PointPair points{drawn(kM, kK, 1, kUniform), drawn(600, kK, 2, kUniform)};
       const Tensor z = points.z;

@@ -151,7 +151,7 @@ TEST(GpuFloor, OfProductsAndGradients) {
   // Of nearest neighbours the values of the pairs alone: three products.
   EXPECT_NEAR(floor_of("sqrt(sum((x-z)^2))", {20000, 1000000, 128}, Dtype::float32, {.verb = "knn"}),
               3 * 2 * 2e10 * 128 / 7e14 * 1e3, 0.1);
-  EXPECT_THROW(floor_of(text, shape, Dtype::float32, {.verb = "kernel_reduce"}), Error);
+  EXPECT_THROW(floor_of(text, shape, Dtype::float32, {.verb = "kernel_agop"}), Error);
 }
 
 TEST(GpuFloor, Float64TakesItsOwnLanes) {

@@ -655,7 +655,7 @@ TEST(GradientField, FunctionsOfRowAndColumn) {
       const Tensor a = amplitude;
       const Field expected = expected_field(phi, x, z, coef, extra, &a);
       on_each_target([&](TestContext& context) {
-        context.state().tensor_cores_from = 0;
+        context.state().own_costs().tensor_cores_from = 0;
         const Array out(Dtype::float32, {outputs, m, k});
         gradient_field(phi, x, z, amplitude, coef, out, arguments, context);
         expect_field(out, expected, text);

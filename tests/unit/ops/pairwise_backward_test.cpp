@@ -109,7 +109,7 @@ void expect_results(const Results& results, const char* text, const Problem& pro
 
 TEST(PairwiseBackward, FormulasAndSizes) {
   on_each_target([](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (const Dtype dtype : kWide)
       for (const auto& [m, n, k] : {std::array{530, 301, 3}, {67, 70, 16}, {140, 203, 20}, {70, 300, 64}, {9, 131, 120},
                                     {40, 90, 170}, {20, 420, 10}, {1, 1, 17}, {5, 1, 2}})
@@ -134,7 +134,7 @@ TEST(PairwiseBackward, FormulasAndSizes) {
 TEST(PairwiseBackward, MatricesAsTheyLie) {
   constexpr std::int64_t kM = 72, kN = 132;
   on_each_target([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     Turns turns(2);
     for (const std::int64_t k : {3, 20, 64})
       for (const int at : {0, 4, 7}) {
@@ -169,7 +169,7 @@ TEST(PairwiseBackward, MatricesAsTheyLie) {
 TEST(PairwiseBackward, WeightsOfAllSizes) {
   constexpr std::int64_t kM = 64, kN = 140;
   on_each_target([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     Turns turns(3);
     for (const std::int64_t k : {3, 20, 64, 100}) {
       if (!context.on_cuda() && k > 20) continue;
@@ -217,7 +217,7 @@ TEST(PairwiseBackward, ProductsOfMatrices) {
   constexpr std::int64_t kM = 133, kItems = 2;
   const char* const text = "sum(x*z)";
   on_each_target([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     for (const Dtype dtype : kWide)
       for (const std::int64_t k : {17, 64, 130, 320}) {
         if (k > 64 && !(context.on_cuda() && dtype == Dtype::float32)) continue;
@@ -263,7 +263,7 @@ TEST(PairwiseBackward, Batches) {
       for (std::int64_t i = 0; i < kItems; ++i) widths.set({i}, 9.0 + 7 * static_cast<double>(i));
       const Tensor z = problem.z, empty_z = no_z;
       on_each_target([&](TestContext& context) {
-        context.state().tensor_cores_from = 0;
+        context.state().own_costs().tensor_cores_from = 0;
         const auto run = [&](const Tensor* points, const Tensor& of_pairs, const Argument& width, const Array& out,
                              const Array& sums) {
           Arguments arguments;
@@ -299,7 +299,7 @@ TEST(PairwiseBackward, WithoutTheFactorOfWeights) {
                                {{"exp(-sum(w^2*abs(x-z))/h)", {"h"}}, "-sign(x-z)/h*exp(-sum(w^2*abs(x-z))/h)"},
                                {{"-2*sum(w*(z-x)^2)", {}}, "-4*(x-z)"}};
   on_each_target([&](TestContext& context) {
-    context.state().tensor_cores_from = 0;
+    context.state().own_costs().tensor_cores_from = 0;
     Turns turns(3);
     for (const Dtype dtype : kWide)
       for (const auto& [m, n, k] : {std::array{40, 70, 3}, {20, 131, 40}, {9, 40, 170}})

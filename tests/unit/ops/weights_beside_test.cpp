@@ -132,7 +132,7 @@ TEST(WeightsBeside, FormulasAndSizes) {
 /// Fields of pairs that are stored, some rows at a time, by products and without.
 TEST(WeightsBeside, ManyFeatures) {
   on_cuda([](TestContext& context) {
-    const double from = context.state().tensor_cores_from;
+    const double from = context.state().own_costs().tensor_cores_from;
     for (const Dtype dtype : kWide)
       for (const auto& [m, n, k, columns] : {std::array{35, 150, 21, 1}, {21, 70, 100, 3}, {65, 40, 24, 18}})
         for (const char* text : kManyFeatures) {
@@ -141,7 +141,7 @@ TEST(WeightsBeside, ManyFeatures) {
           const Expected expected(text, problem, problem.matrix(Dtype::float64));
           const Tensor z = problem.z, product_view = product;
           for (const double least : {from, 0.0}) {
-            context.state().tensor_cores_from = least;
+            context.state().own_costs().tensor_cores_from = least;
             const std::string what = std::string(text) + (least > 0 ? "" : " by products") + ", " + std::to_string(k);
             const Array by_x(dtype, {m, k}), by_w(dtype, {k, m}), of_matrix(dtype, {m, k}), of_matrix_w(dtype, {k, m}),
                 again(dtype, {k, m});
@@ -162,7 +162,7 @@ TEST(WeightsBeside, ManyFeatures) {
                                           {{}, nullptr, nullptr, false, &matrix_view}, problem.arguments, context));
             expected.expect(of_matrix, of_matrix_w, what + " by a matrix");
           }
-          context.state().tensor_cores_from = from;
+          context.state().own_costs().tensor_cores_from = from;
           if (::testing::Test::HasFatalFailure()) return;
         }
   });

@@ -1,0 +1,18 @@
+// Ways of one kernel that makes values of pairs and uses or stores them, and what other ways share with them.
+#pragma once
+
+#include "plan/gpu/ways.h"
+
+namespace mercer::plan {
+
+extern const Way kMmaRhs, kGemmSum, kGemmSumFloat64, kPrecomputedSums, kDualPipe, kTensorCoreDifferences, kExpanded,
+    kDirect;
+
+/// What all plans of a request start from.
+GpuPairProblem problem_of(const Request& request, Consumer consumer);
+/// The tile of sums that are products of matrices, for values that are stored some rows at a time.
+BilinearTile values_tile(const Request& request, const Costs& costs);
+/// The same of sums that are computed first, of several (plan/sum_planes.h).
+BilinearTile plane_tile(const Request& request, const Costs& costs);
+
+}  // namespace mercer::plan
