@@ -174,13 +174,15 @@ def _copy(x: Any) -> Any:
 def _squares(columns: Any) -> np.ndarray[Any, Any]:
     """Squared norms of columns in float64, on the host."""
     wide = columns.double() if hasattr(columns, "double") else columns.astype("float64")
-    sums = (wide * wide).sum(0)
-    host = sums.cpu().numpy() if hasattr(sums, "cpu") else sums
-    return np.asarray(host.get() if hasattr(host, "get") else host)
+    return _host((wide * wide).sum(0))
 
 
 class _Solve:
     def __init__(self, a: Any, b: Any, sweeps: _Sweeps, tol: float, most: int) -> None:
+        self.scales = _scales(b, sweeps.blocks)
+        if self.scales is not None:
+            b = sweeps.b = b / self.scales
+            sweeps.start(sweeps.x / self.scales)
         self.a, self.b, self.sweeps, self.most = a, b, sweeps, most
         self.right = _squares(b)
         self.tol, self.wanted = tol, tol**2 * self.right
@@ -237,6 +239,8 @@ class _Solve:
         self.info = np.where(done, 0, -2 if flat >= _FLAT_SWEEPS else self.taken)
         self.info = np.where(finite & ~bad, self.info, -1)
         self.sweeps.x[:, self.sweeps.blocks.array(self.info == -1)] = math.nan
+        if self.scales is not None:
+            self.sweeps.x *= self.scales
 
     def require_done(self, tol: float) -> None:
         failed = np.flatnonzero(self.info)
@@ -256,6 +260,24 @@ class _Solve:
             f"{which} after {self.taken} sweeps, {end}; a larger ridge, tol, block or max_iter "
             f"helps."
         )
+
+
+def _scales(columns: Any, blocks: _Blocks) -> Any:
+    """Powers of two that columns of float64 are divided by where their squares leave its range;
+    None where there are none."""
+    if _name(columns) != "float64" or not len(columns):
+        return None
+    most = _host(abs(columns).max(0) if hasattr(columns, "astype") else columns.abs().amax(0))
+    is_extreme = np.isfinite(most) & (most > 0) & ((most < 2.0**-400) | (most > 2.0**400))
+    if not is_extreme.any():
+        return None
+    exponents = np.frexp(np.where(is_extreme, most, 0.5))[1]
+    return blocks.array(np.ldexp(1.0, np.clip(exponents, -1021, 1023)))
+
+
+def _host(values: Any) -> np.ndarray[Any, Any]:
+    host = values.cpu().numpy() if hasattr(values, "cpu") else values
+    return np.asarray(host.get() if hasattr(host, "get") else host)
 
 
 def _worst(squares: Any, right: Any) -> float:

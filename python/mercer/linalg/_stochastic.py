@@ -115,6 +115,7 @@ class _Probes:
         self.diagonal: list[Any] = []
         self.sides: list[Any] = []
         self.squares: list[Any] = []  # beside those of the diagonal
+        self.unit: float | None = None  # of a, not to be squared
         self._turn()
 
     def _solve(self, columns: Any) -> Any:
@@ -137,11 +138,22 @@ class _Probes:
 
     def step(self) -> None:
         product = self.vectors.of(multiply(self.a, self.vectors.narrow(self.q)))
+        if self.unit is None:
+            self.unit = self._unit(product)
+        if self.unit != 1:
+            product = product / self.unit
         product = product - self.sides[-1] * self.before
         alpha = (self.q * product).sum(0)
         self.residual, self.before = product - alpha * self.v, self.v
         self.diagonal.append(alpha)
         self._turn()
+
+    def _unit(self, product: Any) -> float:
+        """A power of two near the first product, where squares of such numbers leave the range."""
+        most = float(abs(product).max())
+        if self.inverse is not None or not 0 < most < math.inf or 2.0**-400 < most < 2.0**400:
+            return 1.0
+        return math.ldexp(1.0, min(max(math.frexp(most)[1], -1021), 1023))
 
     def quadrature(self) -> Any:
         """e1^T log(T) e1 for the tridiagonal matrix T of each probe."""
@@ -183,7 +195,7 @@ class _Probes:
             for _ in range(min(max(4, steps // 4), most - steps)):
                 self.step()
             steps = len(self.diagonal)
-            found = self.n * self.quadrature()
+            found = self.n * (self.quadrature() + math.log(self.unit or 1.0))
             deviation = found.std(ddof=1) / math.sqrt(len(found)) if len(found) > 1 else math.inf
             missing, last = abs(found.mean() - last), found.mean()
             if missing <= max(least, 0.1 * deviation if len(found) > 1 else 0):

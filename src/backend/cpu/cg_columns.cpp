@@ -68,7 +68,7 @@ class Columns final : public CgColumns {
       for (std::int64_t i = 0; i < n_; ++i)
         out[i] = failed              ? std::numeric_limits<T>::quiet_NaN()
                  : state.right == 0 ? T(0)
-                                    : static_cast<T>(double(at(x_, j)[i]) * state.scale);
+                                    : static_cast<T>(cg_solution(&state, double(at(x_, j)[i])));
       if (info != nullptr) static_cast<std::int64_t*>(info->data)[j * info->strides[0]] = cg_info(&state);
       if (rounds != nullptr) static_cast<std::int64_t*>(rounds->data)[j * rounds->strides[0]] = state.rounds;
     });
@@ -86,14 +86,19 @@ class Columns final : public CgColumns {
   void for_each(const std::function<void(std::int64_t)>& body) {
     pool_.run(sizes_.columns, [&](std::int64_t j, int) { body(j); });
   }
-  double dot(const AlignedBuffer& u, const AlignedBuffer& v, std::int64_t j) const {
+  double dot(const AlignedBuffer& u, const AlignedBuffer& v, std::int64_t j) const { return inner(u, v, j, 1, 0); }
+  /// u^T (of_v v + of_u u).
+  double inner(const AlignedBuffer& u, const AlignedBuffer& v, std::int64_t j, double of_v, double of_u) const {
     constexpr int kLanes = 8;  // sums that do not wait for each other
     const T *left = at(u, j), *right = at(v, j);
     double lanes[kLanes] = {}, sum = 0;
+    const auto term = [&](std::int64_t i) {
+      return double(left[i]) * (of_v * double(right[i]) + of_u * double(left[i]));
+    };
     std::int64_t i = 0;
     for (; i + kLanes <= n_; i += kLanes)
-      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += double(left[i + lane]) * double(right[i + lane]);
-    for (; i < n_; ++i) sum += double(left[i]) * double(right[i]);
+      for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
+    for (; i < n_; ++i) sum += term(i);
     for (const double lane : lanes) sum += lane;
     return sum;
   }
@@ -132,20 +137,44 @@ class Columns final : public CgColumns {
     sums_[j].residual = finite ? dot(r_, r_, j) : scale;
   }
 
+  /// The unit of a from this round on, which x and, but for minimal residuals, p are brought to.
+  CgUnit begin_unit(std::int64_t j) {
+    CgColumn& state = states_[j];
+    T *x = at(x_, j), *p = at(p_, j);
+    double vector = 0, product = 0;
+    if (state.matrix == 0 && state.operand == kCgDirection)
+      for (std::int64_t i = 0; i < n_; ++i) {
+        vector = std::max(vector, std::abs(double(p[i])));
+        product = std::max(product, std::abs(double(at(product_, j)[i]) + state.ridge * double(p[i])));
+      }
+    CgUnit unit = cg_unit(&state, vector, product, sizes_.indefinite ? 0 : 1);
+    if (unit.matrix == state.matrix) return unit;
+    for (std::int64_t i = 0; i < n_; ++i) {
+      x[i] = static_cast<T>(unit.of_solution * double(x[i]));
+      p[i] = static_cast<T>(unit.of_direction * double(p[i]));
+    }
+    state.matrix = unit.matrix;
+    state.inverse = unit.inverse;
+    state.product *= unit.of_direction;
+    unit.of_vector /= unit.of_direction;
+    return unit;
+  }
+
   void step_column(std::int64_t j) {
     const CgColumn& state = states_[j];
     if (state.operand == kCgZeros) return;
+    const CgUnit unit = begin_unit(j);
     T *x = at(x_, j), *r = at(r_, j);
-    const T *p = at(p_, j), *product = at(product_, j), *right = at(right_, j);
-    const double ridge = state.ridge;
-    const auto multiplied = [&](std::int64_t i) { return double(product[i]) + ridge * double(p[i]); };
+    const T *p = at(p_, j), *given = at(product_, j), *right = at(right_, j);
+    const auto multiplied = [&](std::int64_t i) {
+      return unit.of_product * double(given[i]) + unit.of_vector * double(p[i]);
+    };
     sums_[j].curvature = 0;
     if (state.operand == kCgSolution) {
       for (std::int64_t i = 0; i < n_; ++i) r[i] = static_cast<T>(double(right[i]) - multiplied(i));
     } else {
-      const double own = ridge != 0 ? ridge * dot(p_, p_, j) : 0;
-      const double curvature = sums_[j].curvature = dot(p_, product_, j) + own;
-      if (sizes_.indefinite) return step_indefinite(j, curvature);
+      const double curvature = sums_[j].curvature = inner(p_, product_, j, unit.of_product, unit.of_vector);
+      if (sizes_.indefinite) return step_indefinite(j, curvature, unit);
       const double alpha = curvature > 0 ? state.product / curvature : 0;
       for (std::int64_t i = 0; i < n_; ++i) {
         x[i] = static_cast<T>(double(x[i]) + alpha * double(p[i]));
@@ -156,12 +185,13 @@ class Columns final : public CgColumns {
   }
 
   /// r = a v - alpha v - beta v_before.
-  void step_indefinite(std::int64_t j, double alpha) {
+  void step_indefinite(std::int64_t j, double alpha, const CgUnit& unit) {
     const CgColumn& state = states_[j];
     T* r = at(r_, j);
-    const T *v = at(p_, j), *product = at(product_, j), *before = at(v_before_, j);
+    const T *v = at(p_, j), *given = at(product_, j), *before = at(v_before_, j);
     for (std::int64_t i = 0; i < n_; ++i)
-      r[i] = static_cast<T>(double(product[i]) + (state.ridge - alpha) * double(v[i]) - state.beta * double(before[i]));
+      r[i] = static_cast<T>(unit.of_product * double(given[i]) + (unit.of_vector - alpha) * double(v[i]) -
+                            state.beta * double(before[i]));
     sums_[j].residual = dot(r_, r_, j);
   }
 
@@ -190,15 +220,17 @@ class Columns final : public CgColumns {
   void turn_column(std::int64_t j, CgTurn turn) {
     CgColumn& state = states_[j];
     // Where x is measured, and behind the last round, no direction is made, and z is that of nothing.
+    const double inverse = state.matrix == 0 ? 1 : state.inverse;
     if (state.status == kCgLive && !turn.measures && !turn.last)
-      sums_[j].preconditioned = sizes_.preconditioned ? dot(r_, z_, j) : sums_[j].residual;
+      sums_[j].preconditioned = sizes_.preconditioned ? inner(r_, z_, j, inverse, 0) : sums_[j].residual;
     const CgNext next = cg_turn(&state, sums_[j], turn);
-    const T *source = at(next.source == kCgOfResidual || !sizes_.preconditioned ? r_ : z_, j), *x = at(x_, j);
+    const bool of_residual = next.source == kCgOfResidual || !sizes_.preconditioned;
+    const T *source = at(of_residual ? r_ : z_, j), *x = at(x_, j);
     T* p = at(p_, j);
     for (std::int64_t i = 0; i < n_; ++i) {
       double value = 0;
       if (state.operand == kCgSolution) value = x[i];
-      if (state.operand == kCgDirection) value = source[i];
+      if (state.operand == kCgDirection) value = (of_residual ? 1 : inverse) * double(source[i]);
       if (next.beta != 0) value += next.beta * double(p[i]);  // what p holds at first may be anything
       p[i] = static_cast<T>(value);
     }

@@ -73,7 +73,7 @@ class Columns final : public CgColumns {
     std::array<std::int64_t, 8> vectors{};
     const std::size_t count = sizes.indefinite ? 8 : sizes.preconditioned ? 6 : 5;
     for (std::size_t i = 0; i < count; ++i) vectors[i] = add(sizes.length, element);
-    const std::int64_t sums = add(3 * parts_, sizeof(double)), states = add(2, sizeof(CgColumn)),
+    const std::int64_t sums = add(5 * parts_, sizeof(double)), states = add(2, sizeof(CgColumn)),
                        flags = add(1, sizeof(int)), left = memory_.add(sizeof(long long));
     memory_.take(place_);
     const auto at = [&](std::size_t i) { return memory_.at(vectors[i]); };

@@ -11,6 +11,8 @@
 #define CG_RESIDUAL 0
 #define CG_PRECONDITIONED 1
 #define CG_CURVATURE 2
+#define CG_VECTOR 3  // the largest |p|
+#define CG_PRODUCT 4 // and |a p|
 
 // What this block works on.
 struct CgPart {
@@ -54,16 +56,47 @@ MERCER_INLINE double cg_sum(const CgArguments& a, const CgPart& at, int kind) {
   return sum;
 }
 
-// A block's part of the inner product u^T (v + ridge u) of two vectors.
+// A block's part of the inner product u^T (of_right v + of_left u) of two vectors.
 MERCER_INLINE void cg_store_product(const CgArguments& a, const CgPart& at, int kind, const void* left,
-                                    const void* right, double ridge) {
+                                    const void* right, double of_right, double of_left) {
   const REAL *u = at.of(a, left), *v = at.of(a, right);
   double sum = 0;
   for (i64 i = at.first; i < a.rows; i += at.step) {
     const double value = (double)u[i];
-    sum += value * ((double)v[i] + ridge * value);
+    sum += value * (of_right * (double)v[i] + of_left * value);
   }
   cg_store(a, at, kind, sum);
+}
+
+// A block's part of what tells the unit of a.
+MERCER_INLINE void cg_store_sizes(const CgArguments& a, const CgPart& at, double ridge) {
+  const REAL *p = at.of(a, a.p), *product = at.of(a, a.product);
+  double most = 0, most_product = 0;
+  for (i64 i = at.first; i < a.rows; i += at.step) {
+    most = cg_max(most, fabs((double)p[i]));
+    most_product = cg_max(most_product, fabs((double)product[i] + ridge * (double)p[i]));
+  }
+  most = cg_fold<false>(most);
+  most_product = cg_fold<false>(most_product);
+  if (threadIdx.x != 0) return;
+  cg_place(a, at, CG_VECTOR)[at.part] = most;
+  cg_place(a, at, CG_PRODUCT)[at.part] = most_product;
+}
+MERCER_INLINE CgUnit cg_unit_of(const CgArguments& a, const CgPart& at, const CgColumn& state, int turns) {
+  double vector = 0, product = 0;
+  if (state.matrix == 0 && state.operand == kCgDirection) {
+    const double *vectors = cg_place(a, at, CG_VECTOR), *products = cg_place(a, at, CG_PRODUCT);
+    for (i64 part = 0; part < a.parts; ++part) {
+      vector = cg_max(vector, vectors[part]);
+      product = cg_max(product, products[part]);
+    }
+  }
+  return cg_unit(&state, vector, product, turns);
+}
+// p^T a p in that unit.
+MERCER_INLINE double cg_curvature(const CgArguments& a, const CgPart& at, const CgColumn& state, const CgUnit& unit) {
+  const double sum = cg_sum(a, at, CG_CURVATURE);
+  return state.matrix == 0 ? unit.of_direction * (unit.of_product * sum) : sum;
 }
 
 // The ridge of a column; NaN in place of one that is negative.
@@ -119,7 +152,10 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_begin(const __grid_c
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_curvature(const __grid_constant__ CgArguments a) {
   const CgPart at(a);
   const CgColumn state = a.state[at.column];
-  if (state.operand == kCgDirection) cg_store_product(a, at, CG_CURVATURE, a.p, a.product, state.ridge);
+  if (state.operand != kCgDirection) return;
+  if (state.matrix == 0) cg_store_sizes(a, at, state.ridge);
+  const CgUnit unit = cg_unit(&state, 0, 0, 0);
+  cg_store_product(a, at, CG_CURVATURE, a.p, a.product, unit.of_product, unit.of_vector);
 }
 
 // x and r after the round's product.
@@ -129,19 +165,20 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_step(const __grid_co
   if (state.operand == kCgZeros) return;
   REAL *x = at.of(a, a.x), *r = at.of(a, a.r);
   const REAL *p = at.of(a, a.p), *product = at.of(a, a.product), *right = at.of(a, a.right);
+  const CgUnit unit = cg_unit_of(a, at, state, 1);
   double sum = 0;
   if (state.operand == kCgSolution) {
     for (i64 i = at.first; i < a.rows; i += at.step) {
-      r[i] = (REAL)((double)right[i] - ((double)product[i] + state.ridge * (double)p[i]));
+      r[i] = (REAL)((double)right[i] - (unit.of_product * (double)product[i] + unit.of_vector * (double)p[i]));
       sum += (double)r[i] * (double)r[i];
     }
   } else {
-    const double curvature = cg_sum(a, at, CG_CURVATURE);
-    const double alpha = curvature > 0 ? state.product / curvature : 0;
+    const double curvature = cg_curvature(a, at, state, unit);
+    const double alpha = curvature > 0 ? unit.of_direction * state.product / curvature : 0;
     for (i64 i = at.first; i < a.rows; i += at.step) {
       const double direction = (double)p[i];
-      x[i] = (REAL)((double)x[i] + alpha * direction);
-      r[i] = (REAL)((double)r[i] - alpha * ((double)product[i] + state.ridge * direction));
+      x[i] = (REAL)(unit.of_solution * (double)x[i] + alpha * (unit.of_direction * direction));
+      r[i] = (REAL)((double)r[i] - alpha * (unit.of_product * (double)product[i] + unit.of_vector * direction));
       sum += (double)r[i] * (double)r[i];
     }
   }
@@ -157,10 +194,11 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) minres_step(const __gri
   REAL* r = at.of(a, a.r);
   const REAL *v = at.of(a, a.p), *product = at.of(a, a.product), *right = at.of(a, a.right);
   const REAL* before = at.of(a, a.v_before);
-  const double alpha = measures ? 0 : cg_sum(a, at, CG_CURVATURE);
+  const CgUnit unit = cg_unit_of(a, at, state, 0);
+  const double alpha = measures ? 0 : cg_curvature(a, at, state, unit);
   double sum = 0;
   for (i64 i = at.first; i < a.rows; i += at.step) {
-    const double product_of = (double)product[i] + (state.ridge - alpha) * (double)v[i];
+    const double product_of = unit.of_product * (double)product[i] + (unit.of_vector - alpha) * (double)v[i];
     r[i] = (REAL)(measures ? (double)right[i] - product_of : product_of - state.beta * (double)before[i]);
     sum += (double)r[i] * (double)r[i];
   }
@@ -171,10 +209,12 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) minres_turn_columns(con
   const CgPart at(a);
   CgColumn state = a.state[at.column];
   CgSums sums = {};
+  const CgUnit unit = cg_unit_of(a, at, state, 0);
   if (state.status == kCgLive) {
     sums.residual = cg_sum(a, at, CG_RESIDUAL);
-    sums.curvature = state.operand == kCgDirection ? cg_sum(a, at, CG_CURVATURE) : 0;
+    sums.curvature = state.operand == kCgDirection ? cg_curvature(a, at, state, unit) : 0;
   }
+  state.matrix = unit.matrix;
   const MinresNext next = minres_turn(&state, sums, a.turn);
   REAL *x = at.of(a, a.x), *p = at.of(a, a.p), *w = at.of(a, a.w);
   REAL *w_before = at.of(a, a.w_before), *v_before = at.of(a, a.v_before);
@@ -186,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) minres_turn_columns(con
       w_before[i] = w[i];
       w[i] = (REAL)moved;
       v_before[i] = p[i];
-      x[i] = (REAL)((double)x[i] + next.step * moved);
+      x[i] = (REAL)(unit.of_solution * (double)x[i] + next.step * moved);
     }
     if (next.begins) w[i] = w_before[i] = v_before[i] = 0;
     double value = 0;
@@ -202,7 +242,9 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) minres_turn_columns(con
 extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_preconditioned(
     const __grid_constant__ CgArguments a) {
   const CgPart at(a);
-  if (a.state[at.column].status == kCgLive) cg_store_product(a, at, CG_PRECONDITIONED, a.r, a.z, 0);
+  const CgColumn state = a.state[at.column];
+  if (state.status != kCgLive) return;
+  cg_store_product(a, at, CG_PRECONDITIONED, a.r, a.z, cg_unit_of(a, at, state, 1).inverse, 0);
 }
 
 // The next state and operand of each column.
@@ -210,19 +252,25 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_turn_columns(const _
   const CgPart at(a);
   CgColumn state = a.state[at.column];
   CgSums sums = {};
+  const CgUnit unit = cg_unit_of(a, at, state, 1);
   if (state.status == kCgLive) {
     sums.residual = cg_sum(a, at, CG_RESIDUAL);
     sums.preconditioned = a.z == a.r ? sums.residual : cg_sum(a, at, CG_PRECONDITIONED);
-    sums.curvature = state.operand == kCgDirection ? cg_sum(a, at, CG_CURVATURE) : 0;
+    sums.curvature = state.operand == kCgDirection ? cg_curvature(a, at, state, unit) : 0;
   }
+  state.matrix = unit.matrix;
+  state.inverse = unit.inverse;
+  state.product *= unit.of_direction;
   const CgNext next = cg_turn(&state, sums, a.turn);
-  const REAL *source = at.of(a, next.source == kCgOfResidual ? a.r : a.z), *x = at.of(a, a.x);
+  const void* const taken = next.source == kCgOfResidual ? a.r : a.z;
+  const double of_source = taken == a.r ? 1 : unit.inverse, of_last = next.beta * unit.of_direction;
+  const REAL *source = at.of(a, taken), *x = at.of(a, a.x);
   REAL* p = at.of(a, a.p);
   for (i64 i = at.first; i < a.rows; i += at.step) {
     double value = 0;
     if (state.operand == kCgSolution) value = (double)x[i];
-    if (state.operand == kCgDirection) value = (double)source[i];
-    if (next.beta != 0) value += next.beta * (double)p[i];  // what p holds at first may be anything
+    if (state.operand == kCgDirection) value = of_source * (double)source[i];
+    if (next.beta != 0) value += of_last * (double)p[i];  // what p holds at first may be anything
     p[i] = (REAL)value;
   }
   if (at.part != 0 || threadIdx.x != 0) return;
@@ -237,7 +285,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_end(const __grid_con
   const bool failed = cg_info(&state) == -1;
   const REAL* x = at.of(a, a.x);
   for (i64 i = at.first; i < a.rows; i += at.step) {
-    const double solved = state.right == 0 ? 0 : (double)x[i] * state.scale;
+    const double solved = state.right == 0 ? 0 : cg_solution(&state, (double)x[i]);
     const double value = failed ? (double)__int_as_float(0x7fc00000) : solved;
     ((REAL*)a.out)[i * a.out_row + at.column * a.out_col] = (REAL)value;
   }

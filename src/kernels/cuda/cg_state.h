@@ -30,9 +30,12 @@ enum CgOperand { kCgZeros = 0, kCgDirection = 1, kCgSolution = 2 };
 // What the next direction is made of.
 enum CgSource { kCgOfPreconditioned = 0, kCgOfResidual = 1 };
 
-// Vectors of a column are worked on divided by `scale`, a power of two: its largest |b| is from 1 to 2.
+// Vectors of a column are worked on divided by `scale`, a power of two: its largest |b| is from 1 to 2. So is what the
+// matrix a does, by `matrix`, the power of two at or below max |a p| / max |p| of the first direction p: products and
+// ridges are divided by it as they are read, x is multiplied with it. It is 0, and none of that is done, before it is
+// known. P^-1 r is multiplied with `inverse`, which brings the first direction to about 1.
 struct CgColumn {
-  double scale;
+  double scale, matrix, inverse;
   double ridge;
   double right;     // |b|^2, of the scaled b
   double product;   // r^T z of the last direction
@@ -62,6 +65,12 @@ struct CgTurn {
   double unit;     // what products lose
 };
 
+// matrix and inverse of the state, from the round on in which they become known: p and x are multiplied with
+// of_direction and of_solution, and a p is of_product product + of_vector p, of p as it was.
+struct CgUnit {
+  double matrix, inverse, of_product, of_vector, of_direction, of_solution;
+};
+
 struct CgNext {
   double beta;  // direction = source + beta direction
   int source;
@@ -80,6 +89,36 @@ struct CgNext {
 #define MERCER_MINRES_FEW 5
 
 MERCER_INLINE int cg_is_finite(double value) { return value - value == 0.0; }
+
+// The power of two at or below a positive number, at least the smallest normal one.
+MERCER_INLINE double cg_power_below(double value) {
+  return value >= 0x1p-1022 ? ldexp(1.0, ilogb(value)) : 0x1p-1022;
+}
+
+// How a round reads its vectors, whose operand p has the largest |p| and |a p|, both 0 where they were not looked for.
+// `turns`: directions may have any length, and this first one becomes about 1.
+MERCER_INLINE struct CgUnit cg_unit(const struct CgColumn* c, double vector, double product, int turns) {
+  struct CgUnit unit = {c->matrix, c->matrix == 0.0 ? 1.0 : c->inverse, 1.0, c->ridge, 1.0, 1.0};
+  const int is_direction = c->matrix == 0.0 && c->operand == kCgDirection;
+  if (is_direction && vector > 0.0 && product > 0.0 && cg_is_finite(vector) && cg_is_finite(product)) {
+    const double length = cg_power_below(vector), quotient = cg_power_below(product) / length;
+    unit.matrix = quotient < 0x1p-1022 ? 0x1p-1022 : quotient > 0x1p1022 ? 0x1p1022 : quotient;
+    unit.of_solution = unit.matrix;
+    if (turns) unit.inverse = unit.of_direction = 1.0 / length;
+  }
+  if (unit.matrix == 0.0) return unit;
+  unit.of_product = unit.of_direction / unit.matrix;
+  unit.of_vector = c->ridge * unit.of_product;
+  return unit;
+}
+
+// x of the caller's scale. The quotient of two powers is exact where it is in range; else x scale / matrix, which ends
+// out of range like it, is no less right.
+MERCER_INLINE double cg_solution(const struct CgColumn* c, double x) {
+  if (c->matrix == 0.0) return x * c->scale;
+  const double quotient = c->scale / c->matrix;
+  return cg_is_finite(quotient) && quotient >= 0x1p-1022 ? x * quotient : x * c->scale / c->matrix;
+}
 
 // What `info` says of a column that ended so.
 MERCER_INLINE long long cg_info(const struct CgColumn* c) {
@@ -221,7 +260,7 @@ struct CgArguments {
   void *right, *x, *r, *p, *product;
   void *w, *w_before, *v_before;  // of minimal residuals
   const void* z;             // the preconditioned r, or r
-  double *largest, *sums;    // [columns][parts], and three of them for the sums
+  double *largest, *sums;    // [columns][parts], and five of them for the sums
   struct CgColumn* state;      // [columns]
   struct CgColumn* state_next; // written by cg_turn_columns alone
   int* flags;                  // [columns] of status

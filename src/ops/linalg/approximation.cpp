@@ -151,8 +151,8 @@ Preconditioner Approximation::finish(std::int64_t count, const Law& law) {
     basis_->fill(0, 1, std::vector<double>(static_cast<std::size_t>(n_), 0));
     parts.columns = keep(basis_->basis(0, 1));  // nothing to damp: a column of zeros
   }
-  for (std::int64_t j = 0; j < kept; ++j) parts.values.push_back(pairs.values[j] - law.shift);
-  if (law.is_relative && count > 0) parts.least = std::max(pairs.values.back() - law.shift, 0.0);
+  for (std::int64_t j = 0; j < kept; ++j) parts.values.push_back(law.unit * (pairs.values[j] - law.shift));
+  if (law.is_relative && count > 0) parts.least = law.unit * std::max(pairs.values.back() - law.shift, 0.0);
   // P must stay positive definite with what is known of U, and with what products with it lose.
   parts.most_weight = 1 - std::min(0.5, 32 * rounding_ + 2 * gap);
   return preconditioner_of(std::move(parts), n_, a_.dtype, a_.device);

@@ -39,6 +39,7 @@ class Approximation {
     std::vector<double> ridges;
     bool is_relative = false;
     double shift = 0;
+    double unit = 1;  // l and the least eigenvalue are multiplied with it, the ridges are as they are
   };
   Preconditioner finish(std::int64_t count, const Law& law);
 

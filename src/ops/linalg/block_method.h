@@ -1,6 +1,7 @@
 // What block methods on operators share: arrays of the caller, and the device that the operator's are on.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "backend/block_basis.h"
@@ -23,6 +24,14 @@ void check_operator(const char* op, const linalg::Operator& a);
 /// Throws for an array that is not of this shape and of the dtype and device of the operator.
 void check_operand(const char* op, const char* name, const Tensor& t, const Shape& expected,
                    const linalg::Operator& a);
+/// Numbers below this are too small to be squared.
+double least_size(Dtype type);
+/// 1 where `run` has served. Else, where it has met numbers whose squares leave the range, a power of two near the size
+/// of a, to run again with: it says itself whether there were too small ones; what it throws for numbers is thrown on
+/// where a is no larger than others.
+double size_to_divide_by(const char* op, const linalg::Operator& a, Context& context, const std::function<bool()>& run);
+/// The operator divided by a power of two, for products alone.
+linalg::Operator divided(const char* op, const linalg::Operator& a, double size);
 /// Where the operator's products are.
 std::unique_ptr<BlockBasis> block_basis(const linalg::Operator& a, const BlockBasis::Sizes& sizes, Context& context);
 

@@ -49,8 +49,9 @@ double scale_of(const std::vector<double>& values) {
 
 class Lanczos {
  public:
-  Lanczos(const char* op, const Operator& a, std::int64_t k, const TopOptions& options, Context& context)
-      : op_(op), a_(a), n_(a.order), k_(k), options_(options) {
+  /// Of a times `unit`.
+  Lanczos(const char* op, const Operator& a, double unit, std::int64_t k, const TopOptions& options, Context& context)
+      : op_(op), a_(a), unit_(unit), n_(a.order), k_(k), options_(options) {
     block_ = std::clamp(k / 2, std::min(kLeastBlock, n_), kMostBlock);
     const std::int64_t wanted = options.most_basis > 0 ? options.most_basis : std::max(kBasisOfPair * k, kLeastBasis);
     most_ = std::max(std::min(wanted, n_), k + 2 * block_);
@@ -69,6 +70,11 @@ class Lanczos {
 
   /// Pairs that miss the tolerance.
   std::int64_t run(const Tensor& w, const Tensor& v) { return is_dense_ ? run_dense(w, v) : run_blocks(w, v); }
+  /// Whether eigenvalues are so small that squares of products may have been lost.
+  bool seems_tiny() const {
+    const double scale = is_dense_ || unit_ != 1 ? 0 : scale_of(pairs_.values);
+    return scale > 0 && scale < ops::least_size(a_.dtype);
+  }
 
  private:
   void multiply(const Tensor& v, const Tensor& out) const {
@@ -94,6 +100,12 @@ class Lanczos {
     return values;
   }
 
+  void write_values(const Tensor& w) {
+    std::vector<double> values = wanted_values();
+    for (double& value : values) value *= unit_;
+    basis_->write(values, w);
+  }
+
   /// By the products with the basis of the identity.
   std::int64_t run_dense(const Tensor& w, const Tensor& v) {
     std::vector<double> identity(static_cast<std::size_t>(n_ * n_), 0);
@@ -110,7 +122,7 @@ class Lanczos {
     pairs_ = decompose(n_, k_);
     basis_->combine(n_, k_, pairs_.vectors);
     basis_->copy(basis_->results(0, k_), v);
-    basis_->write(wanted_values(), w);
+    write_values(w);
     return 0;
   }
 
@@ -123,7 +135,10 @@ class Lanczos {
       while (held_ + 2 * block_ <= stride_ && held_ + block_ <= most_) {
         extend(false);
         const bool full = held_ + block_ > most_;
-        if ((!full && held_ < look_at_) || !is_sound() || !is_near()) continue;
+        if ((!full && held_ < look_at_) || !is_sound()) continue;
+        const bool near = is_near();
+        if (seems_tiny()) return k_;
+        if (!near) continue;
         ++measured;
         missed = measure(w, v);
         if (missed == 0) return 0;
@@ -198,7 +213,7 @@ class Lanczos {
     multiply(u, product);
     const std::vector<double> values = wanted_values(), gaps = basis_->residuals(u, product, values);
     basis_->copy(u, v);
-    basis_->write(values, w);
+    write_values(w);
     const double most = tolerance_ * scale_of(pairs_.values);
     return std::count_if(gaps.begin(), gaps.end(), [&](double gap) { return !(gap <= most); });
   }
@@ -218,6 +233,7 @@ class Lanczos {
 
   const char* op_;
   const Operator& a_;
+  const double unit_;
   const std::int64_t n_, k_;
   const TopOptions& options_;
   std::unique_ptr<BlockBasis> basis_;
@@ -228,6 +244,19 @@ class Lanczos {
   double tolerance_ = 0;
   SmallPairs pairs_;
 };
+
+/// Once more for the operator divided by its size where that made squares leave the range.
+std::int64_t find_top(const char* op, const Operator& a, const Tensor& w, const Tensor& v, const TopOptions& options,
+                      Context& context) {
+  const std::int64_t k = w.shape[0];
+  std::int64_t missed = 0;
+  const double size = ops::size_to_divide_by(op, a, context, [&] {
+    Lanczos plain(op, a, 1, k, options, context);
+    missed = plain.run(w, v);
+    return plain.seems_tiny();
+  });
+  return size == 1 ? missed : Lanczos(op, ops::divided(op, a, size), size, k, options, context).run(w, v);
+}
 
 }  // namespace
 
@@ -244,7 +273,7 @@ void eigh_top(const Operator& a, const Tensor& w, const Tensor& v, const TopOpti
   ops::check_operand(op, "v", v, {a.order, k}, a);
   require(!ops::overlaps_itself(w) && !ops::overlaps_itself(v) && !ops::overlap(w, v),
           "{}: elements of w and v must not share memory. Received {} and {}.", op, w, v);
-  const std::int64_t missed = Lanczos(op, a, k, options, context).run(w, v);
+  const std::int64_t missed = find_top(op, a, w, v, options, context);
   if (options.unconverged != nullptr)
     *options.unconverged = missed;
   else if (missed > 0)

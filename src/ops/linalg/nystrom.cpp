@@ -16,9 +16,16 @@ constexpr double kMostShift = 1e-2;
 // factor C from failing by rounding.
 class Nystrom {
  public:
-  Nystrom(const char* op, const Operator& a, std::int64_t rank, double ridge, std::uint64_t seed, Context& context)
-      : op_(op), a_(a), rank_(std::min(rank, a.order)), ridge_(ridge),
-        approximation_(op, a, 2 * rank_, rank_, seed, context) {}
+  /// Of a times `unit`, whose ridge is `ridge`.
+  Nystrom(const char* op, const Operator& a, double unit, std::int64_t rank, double ridge, std::uint64_t seed,
+          Context& context)
+      : op_(op), a_(a), unit_(unit), rank_(std::min(rank, a.order)), ridge_(ridge / unit),
+        approximation_(op, a, 2 * rank_, rank_, seed, context) {
+    law_ = {.ridges = {ridge}, .is_relative = true, .unit = unit};
+  }
+
+  /// Whether products are so small that their squares may have been lost.
+  bool seems_tiny() const { return size_ < ops::least_size(a_.dtype); }
 
   Preconditioner run() {
     BlockBasis& basis = approximation_.basis();
@@ -36,11 +43,11 @@ class Nystrom {
     const SmallMatrix rest(rank_, rank_, parts.gram);
     double size = core.squares();
     for (std::int64_t j = 0; j < rank_; ++j) size += rest(j, j);
-    size = std::sqrt(size);
+    size_ = size = std::sqrt(size);
     // The ridge is taken away as far as O is orthonormal.
     double shift = approximation_.rounding() * std::max(size, 8 * double(rank_) * ridge_);
-    const Approximation::Law law{.ridges = {ridge_}, .is_relative = true, .shift = shift};
-    if (size <= shift) return approximation_.finish(0, law);
+    law_.shift = shift;
+    if (size <= shift) return approximation_.finish(0, law_);
     const SmallMatrix c = factor(core, size, shift);
     return finish(c, shift);
   }
@@ -80,13 +87,17 @@ class Nystrom {
     }
     basis.combine(2 * rank_, rank_, sum.values);
     basis.copy(basis.results(0, rank_), basis.basis(0, rank_));
-    return approximation_.finish(rank_, {.ridges = {ridge_}, .is_relative = true, .shift = shift});
+    law_.shift = shift;
+    return approximation_.finish(rank_, law_);
   }
 
   const char* op_;
   const Operator& a_;
+  const double unit_;
   const std::int64_t rank_;
   const double ridge_;
+  double size_ = 0;
+  Approximation::Law law_;
   Approximation approximation_;
 };
 
@@ -99,7 +110,13 @@ Preconditioner nystrom_preconditioner(const Operator& a, std::int64_t rank, doub
   check_rank(op, rank);
   require(ridge >= 0 && std::isfinite(ridge), "{}: ridge must not be negative. Received {}.", op, ridge);
   if (a.order == 0) return empty_preconditioner(a, {ridge}, true);
-  return Nystrom(op, a, rank, ridge, seed, context).run();
+  Preconditioner made;
+  const double size = ops::size_to_divide_by(op, a, context, [&] {
+    Nystrom plain(op, a, 1, rank, ridge, seed, context);
+    made = plain.run();
+    return plain.seems_tiny();
+  });
+  return size == 1 ? made : Nystrom(op, ops::divided(op, a, size), size, rank, ridge, seed, context).run();
 }
 
 }  // namespace mercer::linalg

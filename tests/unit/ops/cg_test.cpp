@@ -300,6 +300,50 @@ TEST_F(Cg, ScalesOfTheRightHandSideDoNotMatter) {
   });
 }
 
+/// Nystrom's preconditioner of a matrix that was multiplied with a scale.
+MakePreconditioner nystrom_of_scale(double scale) {
+  return [=](const linalg::Operator& a, const Tensor&, Context& context) {
+    return linalg::nystrom_preconditioner(a, 6, 0.01 * scale, 3, context);
+  };
+}
+
+TEST_F(Cg, ScalesOfTheMatrixDoNotMatter) {
+  on_cpu_and_cuda([](TestContext& context) {
+    constexpr std::int64_t n = 20;
+    for (const Dtype dtype : kWide)
+      for (const bool indefinite : {false, true})
+        for (const bool preconditioned : {false, !indefinite}) {
+          SCOPED_TRACE(fmt::format("{} {} {}", name_of(dtype), indefinite, preconditioned));
+          std::vector<double> values = spectrum(n, 30);
+          for (std::int64_t i = 0; i < n && indefinite; i += 3) values[i] = -values[i];
+          const Array a = matrix_of(values, dtype), b = normal(dtype, {n, 2}, 4);
+          const auto solve = [&](const Array& matrix, const Array& right, const Array& x, double scale) {
+            cg(stored, matrix, right, x, {.ridge = 0.01 * scale}, context,
+               preconditioned ? nystrom_of_scale(scale) : MakePreconditioner(),
+               indefinite ? linalg::minres : linalg::cg);
+          };
+          const Array x(dtype, {n, 2});
+          solve(a, b, x, 1);
+          // What is computed with squares is not that of Nystrom's approximation of an ordinary matrix to the bit.
+          const double lost = preconditioned ? (dtype == Dtype::float64 ? 1e-8 : 1e-3) : 0;
+          for (const int exponent : dtype == Dtype::float64 ? std::vector<int>{-940, -520, 520, 1000}
+                                                            : std::vector<int>{-85, -64, 64, 110})
+            for (const bool both : {false, true}) {
+              const double scale = std::ldexp(1.0, exponent);
+              Array matrix(dtype, {n, n}), right(dtype, {n, 2});
+              each_index(a.shape(), [&](const Shape& at) { matrix.set(at, scale * read(a, at)); });
+              each_index(b.shape(), [&](const Shape& at) { right.set(at, (both ? scale : 1) * read(b, at)); });
+              const Array solved(dtype, {n, 2});
+              solve(matrix, right, solved, scale);
+              each_index(b.shape(), [&](const Shape& at) {
+                const double found = read(solved, at) * (both ? 1 : scale), wanted = read(x, at);
+                EXPECT_NEAR(found, wanted, lost) << exponent << both;
+              });
+            }
+        }
+  });
+}
+
 TEST_F(Cg, NothingToSolve) {
   on_cpu_and_cuda([](TestContext& context) {
     const Array none(Dtype::float32, {0, 0}), b(Dtype::float32, {0, 2}), x(Dtype::float32, {0, 2});

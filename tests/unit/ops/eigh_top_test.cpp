@@ -274,6 +274,27 @@ TEST_F(EighTop, KernelsOnBothDevices) {
   });
 }
 
+TEST_F(EighTop, ScalesOfTheMatrixDoNotMatter) {
+  on_cpu_and_cuda([](TestContext& context) {
+    constexpr std::int64_t n = 200, k = 2;
+    for (const Dtype dtype : kWide)
+      for (const int exponent : dtype == Dtype::float64 ? std::vector<int>{-900, -500, 900}
+                                                      : std::vector<int>{-80, 90}) {
+        const double scale = std::ldexp(1.0, exponent);
+        Array a(dtype, {n, n});
+        each_index(a.shape(), [&](const Shape& at) { a.set(at, at[0] == at[1] ? scale / double(at[0] + 1) : 0); });
+        const Array w(dtype, {k}), v(dtype, {n, k});
+        eigh_top(a, w, v, {}, context);
+        const double lost = dtype == Dtype::float64 ? 1e-10 : 4e-6;
+        for (std::int64_t j = 0; j < k; ++j) {
+          const std::int64_t place = k - 1 - j;
+          EXPECT_NEAR(w(j) / scale, 1.0 / double(place + 1), lost) << exponent;
+          EXPECT_NEAR(std::abs(v(place, j)), 1, lost) << exponent;
+        }
+      }
+  });
+}
+
 TEST_F(EighTop, NaNIsToldOnBothDevices) {
   on_cpu_and_cuda([](TestContext& context) {
     for (const std::int64_t n : {7, 320}) {
