@@ -1,7 +1,7 @@
 // MERCER_DUMP: the stages of every plan, printed to stderr as it is made.
 //
 //   ir       the formula and its parts (stages, streams, reductions, epilogue)
-//   plan     target, tile, states, variants
+//   plan     target, tile, states, variants; of a backward its passes
 //   program  the straight-line code of every part
 //   source   the machine code in hexadecimal; `xxd -r -p | objdump -D -b binary -m i386:x86-64 /dev/stdin` reads it
 #pragma once
