@@ -389,21 +389,15 @@ def plan_field(f: Expr, target: str, weights: str, k: int, columns: int, on_cuda
     How the field by one target is computed, with those of amplitude, u and v as weights that are given.
     """
 
-def summed_leaves(f: Expr, arrays: str) -> tuple[str, ...]:
+def plan_parameter_gradient(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, device: int, facts: str, arrays: str) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]:
     """
-    By which parameters, and row and w, a pass adds up derivatives beside its field; those named in `arrays` have
-    axes or lie on a device.
+    The same for parameter_gradient: passes of the engine, and sums by one name.
     """
-
-def sums_go_alone(weights: str, names: int, k: int, device: int) -> bool:
-    """Whether sums by so many names, without a field, are made one by one."""
 
 def tiny_batch(device: int) -> tuple[int, int]:
     """
     Pairs times features of a tiny item on a CUDA device, and how many items are too many for the engine.
     """
-
-MOST_SUMS: int = 8
 
 def zoo_rows() -> list[dict[str, Any]]:
     """The table of named metrics and kernels, one dict a row."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -80,12 +81,6 @@ class _Pairs:
         offsets = (self.offsets[0] + first, self.offsets[1])
         near = self.x[..., first:end, :]
         return _Pairs(self.f, near, self.columns, arrays, offsets, self.params)
-
-    def has_same_sides(self) -> bool:
-        alike = self.arrays.get("row") is self.arrays.get("col")
-        return self.z is None and alike and self.offsets[0] == self.offsets[1] and (
-            parsed(self.f).symmetric
-        )  # fmt: skip
 
 
 def parameter_gradient(
@@ -250,91 +245,57 @@ def _check_dtypes(pairs: _Pairs, *weights: Any) -> None:
             )
 
 
+@functools.lru_cache(1024)
+def _planned(text: str, *request: Any) -> list[tuple]:
+    return _mercer.plan_parameter_gradient(parsed(text), *request)
+
+
+def _plan(pairs: _Pairs, weights: _Weights, names: list[str]) -> list[tuple]:
+    read = leaves(pairs.f)
+    wanted = [f"p:{name}" if f"p:{name}" in read else name for name in names]
+    is_one_row = pairs.arrays.get("row") is pairs.arrays.get("col")
+    facts = [("same_points", pairs.z is None), ("same_row", is_one_row),
+             ("same_offsets", pairs.offsets[0] == pairs.offsets[1])]  # fmt: skip
+    return _planned(
+        pairs.f, "factors" if weights.matrix is None else "matrix", " ".join(wanted),
+        pairs.x.shape[-2], pairs.columns.shape[-2], pairs.x.shape[-1], _cuda_index(pairs.x),
+        " ".join(name for name, holds in facts if holds),
+        " ".join(name for name, value in pairs.params.items() if _is_array(value)),
+    )  # fmt: skip
+
+
 def _gradients(pairs: _Pairs, weights: _Weights, names: list[str]) -> dict[str, Any]:
     """Fields for the points; of the others sums over one side alone, but for w."""
-    both_at_once = "x" in names and pairs.has_same_sides() and weights.matrix is None
-    of_z = "z" in names or ("x" in names and pairs.z is None and not both_at_once)
-    of_x = "x" in names or "row" in names
-    numbers = [name for name in names if f"p:{name}" in leaves(pairs.f)]
-    # What has no side goes with the rows x, unless those with z are the one pass.
-    goes_with_x = of_x or not (of_z or "col" in names)
-    of_rows = [*(numbers if goes_with_x else []), *(["row"] if "row" in names else [])]
-    own = weights.of_both_sides() if both_at_once else weights
-    found = _by_rows(pairs, own, of_rows, "x" in names, "w" in names and goes_with_x)
-    if both_at_once:
-        found = {name: sums if name == "x" else sums / 2 for name, sums in found.items()}
-    if of_z or "col" in names:
-        of_columns = [*([] if goes_with_x else numbers), *(["row"] if "col" in names else [])]
-        by_w = "w" in names and not goes_with_x
-        other = _by_rows(pairs.swapped(), weights.swapped(), of_columns, of_z, by_w)
-        if "row" in other:
-            found["col"] = other.pop("row")
-        field = other.pop("x", None)
-        if of_z:
-            found["z" if pairs.z is not None else "x"] = (
-                field if pairs.z is not None else found["x"] + field
-            )
-        found |= other
-    return found
-
-
-def _by_rows(
-    pairs: _Pairs, weights: _Weights, names: list[str], by_x: bool, by_w: bool
-) -> dict[str, Any]:
-    """One pass takes eight names; those that none takes have a formula of their own."""
-    empty = 0 in (pairs.x.shape[-2], pairs.columns.shape[-2], pairs.x.shape[-1])
     found: dict[str, Any] = {}
-    alone = (
-        names if empty or (not (by_x or by_w) and _are_sooner_alone(pairs, weights, names)) else []
-    )
-    most = _mercer.MOST_SUMS
-    chunks = [] if alone else [names[i : i + most] for i in range(0, len(names), most)]
-    if (by_x or by_w) and not chunks:
-        chunks = [[]]
-    summed = () if empty else _summed_leaves(pairs)
-    for chunk in chunks:
-        by_w_too = by_w and "w" not in found
-        is_summed = set(chunk) <= set(summed) and (not by_w_too or "w" in summed)
-        if not is_summed:
-            alone = [*alone, *chunk]
-        by_w_too = by_w_too and "w" in summed
-        if not empty and (is_summed or by_x or by_w_too):
-            passed = _pass(pairs, weights, chunk if is_summed else [], by_w_too)
-            found = {**passed, **found}
-    for name in alone:
-        found[name] = _sums(pairs, weights, name)
-    if by_x and "x" not in found:
-        found["x"] = pairs.x * 0
-    if by_w and "w" not in found:
-        found["w"] = pairs.arrays["w"] * 0
+    for verb, rows, by, yields, *_ in _plan(pairs, weights, names):
+        near, own = (pairs, weights) if rows != "z" else (pairs.swapped(), weights.swapped())
+        own = weights.of_both_sides() if rows == "both" else own
+        passed = [_sums(near, own, by[0])] if verb == "sums" else _pass(near, own, by)
+        for place, (leaf, result) in enumerate(zip(yields, passed, strict=True)):
+            is_twice = rows == "both" and (place > 0 or verb == "sums")
+            if leaf:
+                name = leaf.removeprefix("p:")
+                each = result / 2 if is_twice else result
+                found[name] = found[name] + each if name in found else each
+    # Without pairs there is no field.
+    for name, points in (("x", pairs.x), ("z", pairs.z), ("w", pairs.arrays.get("w"))):
+        if name in names and name not in found:
+            found[name] = points * 0
     return found
-
-
-def _are_sooner_alone(pairs: _Pairs, weights: _Weights, names: list[str]) -> bool:
-    """Where no field is asked for: a pass has one all the same."""
-    kind = "factors" if weights.matrix is None else "matrix"
-    device = _cuda_index(pairs.x)
-    return _mercer.sums_go_alone(kind, len(names), pairs.x.shape[-1], device)
 
 
 def _cuda_index(array: Any) -> int:
     """-1 for memory of the host."""
-    if not hasattr(array, "__cuda_array_interface__"):
-        return -1
-    return array.__dlpack_device__()[1]
-
-
-def _summed_leaves(pairs: _Pairs) -> tuple[str, ...]:
-    """Those by which a pass adds up derivatives. Exponents that are numbers are part of it."""
-    arrays = [name for name, value in pairs.params.items() if _is_array(value)]
-    return _mercer.summed_leaves(parsed(pairs.f), " ".join(arrays))
+    return array.__dlpack_device__()[1] if hasattr(array, "__cuda_array_interface__") else -1
 
 
 def _is_array(value: Any) -> bool:
     return bool(getattr(value, "shape", ())) or hasattr(value, "__cuda_array_interface__")
 
 
-def _pass(pairs: _Pairs, weights: _Weights, names: list[str], by_w: bool) -> dict:
+def _pass(pairs: _Pairs, weights: _Weights, by: tuple[str, ...]) -> list[Any]:
+    """The field of the rows, and sums in the order of `by`."""
+    names, by_w = [leaf.removeprefix("p:") for leaf in by if leaf != "w"], "w" in by
     points = (pairs.f, pairs.x, pairs.z)
     if weights.matrix is not None:
         verb = _mercer.pairwise_backward
@@ -342,17 +303,12 @@ def _pass(pairs: _Pairs, weights: _Weights, names: list[str], by_w: bool) -> dic
     else:
         verb = _mercer.product_backward
         passed = verb(*points, weights.u, weights.v, names, False, False, by_w, **pairs.options())
-    found = {"x": passed[0]}
-    for place, name in enumerate(names):
-        found[name] = passed[1][..., place, :]
-    if by_w:
-        found["w"] = _in_double(passed[-1], -1)
-    return found
+    own = [_in_double(passed[-1], -1)] if by_w else []
+    return [passed[0], *own, *(passed[1][..., place, :] for place in range(len(names)))]
 
 
-def _sums(pairs: _Pairs, weights: _Weights, name: str) -> Any:
-    """sum_n g_mn df/dname of each row, by the formula df/dname."""
-    leaf = name if name == "row" else f"p:{name}"
+def _sums(pairs: _Pairs, weights: _Weights, leaf: str) -> Any:
+    """sum_n g_mn df/dleaf of each row, by the formula df/dleaf."""
     near = dataclasses.replace(pairs, f=derivative(pairs.f, leaf))
     near = dataclasses.replace(near, **_unread(near))
     if weights.matrix is None:

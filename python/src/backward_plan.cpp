@@ -51,37 +51,55 @@ nb::tuple as_tuple(const std::vector<std::string>& names) {
   return nb::tuple(list);
 }
 
-nb::list py_plan_backward(const Symbol& f, const std::string& weights, const std::string& wanted, std::int64_t m,
-                          std::int64_t n, std::int64_t k, std::int64_t columns, bool doubles, int device,
-                          const std::string& facts, const std::string& along, const std::string& arrays, int points,
-                          int passes) {
+void read_facts(ops::BackwardRequest& request, const std::string& facts) {
+  const std::pair<const char*, bool*> known[] = {
+      {"same_points", &request.same_points}, {"same_row", &request.same_row}, {"same_offsets", &request.same_offsets},
+      {"tiny_items", &request.tiny_items},   {"recorded", &request.recorded}, {"w", &request.has_w},
+      {"row", &request.has_row},             {"col", &request.has_col}};
+  for (const std::string& fact : words(facts))
+    for (const auto& [name, flag] : known) *flag = *flag || fact == name;
+}
+
+ops::BackwardRequest request_of(const Symbol& f, const std::string& weights, const std::string& wanted,
+                                std::int64_t m, std::int64_t n, std::int64_t k, int device, const std::string& facts,
+                                const std::string& arrays) {
   ops::BackwardRequest request;
   request.formula = f.expr;
   request.weights = weights_of(weights);
   request.wanted = words(wanted);
-  request.m = m, request.n = n, request.k = k, request.columns = columns;
-  request.type = doubles ? Dtype::float64 : Dtype::float32;
+  request.m = m, request.n = n, request.k = k;
   request.capability = capability_of(device);
-  for (const std::string& fact : words(facts)) {
-    const std::pair<const char*, bool*> known[] = {{"same_points", &request.same_points},
-                                                   {"same_row", &request.same_row},
-                                                   {"same_offsets", &request.same_offsets},
-                                                   {"tiny_items", &request.tiny_items},
-                                                   {"recorded", &request.recorded},
-                                                   {"w", &request.has_w},
-                                                   {"row", &request.has_row},
-                                                   {"col", &request.has_col}};
-    for (const auto& [name, flag] : known) *flag = *flag || fact == name;
-  }
-  request.along = along;
+  read_facts(request, facts);
   request.arrays = words(arrays);
-  request.points = choice_of(points);
-  request.passes = choice_of(passes);
+  return request;
+}
+
+nb::list as_list(const std::vector<ops::BackwardPass>& passes) {
   nb::list list;
-  for (const ops::BackwardPass& pass : ops::dumped(request, ops::plan_backward(request)))
+  for (const ops::BackwardPass& pass : passes)
     list.append(nb::make_tuple(ops::name_of(pass.verb), ops::name_of(pass.rows), as_tuple(pass.by),
                                as_tuple(pass.yields), pass.product, pass.without_weight));
   return list;
+}
+
+nb::list py_plan_backward(const Symbol& f, const std::string& weights, const std::string& wanted, std::int64_t m,
+                          std::int64_t n, std::int64_t k, std::int64_t columns, bool doubles, int device,
+                          const std::string& facts, const std::string& along, const std::string& arrays, int points,
+                          int passes) {
+  ops::BackwardRequest request = request_of(f, weights, wanted, m, n, k, device, facts, arrays);
+  request.columns = columns;
+  request.type = doubles ? Dtype::float64 : Dtype::float32;
+  request.along = along;
+  request.points = choice_of(points);
+  request.passes = choice_of(passes);
+  return as_list(ops::dumped(request, ops::plan_backward(request)));
+}
+
+nb::list py_plan_parameter_gradient(const Symbol& f, const std::string& weights, const std::string& wanted,
+                                    std::int64_t m, std::int64_t n, std::int64_t k, int device,
+                                    const std::string& facts, const std::string& arrays) {
+  const ops::BackwardRequest request = request_of(f, weights, wanted, m, n, k, device, facts, arrays);
+  return as_list(ops::dumped(request, ops::plan_parameter_gradient(request)));
 }
 
 }  // namespace
@@ -119,25 +137,11 @@ with v is among them, and whether the field lacks its factor of w.)");
       nb::sig("def plan_field(f: Expr, target: str, weights: str, k: int, columns: int, on_cuda: bool) -> str"),
       "How the field by one target is computed, with those of amplitude, u and v as weights that are given.");
   module.def(
-      "summed_leaves",
-      [](const Symbol& f, const std::string& arrays) {
-        const ops::SummedLeaves leaves = ops::summed_leaves(f.formula(), words(arrays));
-        std::vector<std::string> names = leaves.params;
-        if (leaves.row) names.push_back("row");
-        if (leaves.w) names.push_back("w");
-        return as_tuple(names);
-      },
-      "f"_a, "arrays"_a, nb::sig("def summed_leaves(f: Expr, arrays: str) -> tuple[str, ...]"),
-      "By which parameters, and row and w, a pass adds up derivatives beside its field; those named in `arrays` have\n"
-      "axes or lie on a device.");
-  module.def(
-      "sums_go_alone",
-      [](const std::string& weights, std::size_t names, std::int64_t k, int device) {
-        return ops::sums_go_alone(weights_of(weights), names, k, capability_of(device));
-      },
-      "weights"_a, "names"_a, "k"_a, "device"_a,
-      nb::sig("def sums_go_alone(weights: str, names: int, k: int, device: int) -> bool"),
-      "Whether sums by so many names, without a field, are made one by one.");
+      "plan_parameter_gradient", py_plan_parameter_gradient, "f"_a, "weights"_a, "wanted"_a, "m"_a, "n"_a, "k"_a,
+      "device"_a, "facts"_a, "arrays"_a,
+      nb::sig("def plan_parameter_gradient(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, device: int, "
+              "facts: str, arrays: str) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]"),
+      "The same for parameter_gradient: passes of the engine, and sums by one name.");
   module.def(
       "tiny_batch",
       [](int device) {
@@ -146,7 +150,6 @@ with v is among them, and whether the field lacks its factor of w.)");
       },
       "device"_a, nb::sig("def tiny_batch(device: int) -> tuple[int, int]"),
       "Pairs times features of a tiny item on a CUDA device, and how many items are too many for the engine.");
-  module.attr("MOST_SUMS") = ops::kMostSums;
 }
 
 }  // namespace mercer::python

@@ -175,7 +175,7 @@ def test_names_that_a_pass_does_not_take():
     assert _short(_plan(f, wanted="x p:p p:h", arrays="p")) == [
         ("product_backward", "x", "p:p p:h", "x | p:p | p:h")
     ]
-    names = [f"a{i}" for i in range(_mercer.MOST_SUMS + 2)]
+    names = [f"a{i}" for i in range(10)]
     f = "sum(x*z)*(" + "+".join(names) + "+1)+row"
     wanted = "x z row " + " ".join(f"p:{name}" for name in names)
     first, second = _plan(f, wanted=wanted, facts="row")
@@ -224,6 +224,31 @@ def test_weights_of_few_features_are_sums_in_float32():
         passes = _plan(f, wanted="x z w", sizes=sizes, doubles=doubles, facts="w")
         assert [step[-1] for step in passes] == [is_made] * 2
         assert "w" in passes[0][3]
+
+
+NAMES = "a*exp(-sum((x-z)^2)/b)*c+row*col"
+
+
+@pytest.mark.parametrize(
+    ("request_", "passes"),
+    [
+        (("factors", "p:a p:b"), [("sums", "x", "p:a", "p:a"), ("sums", "x", "p:b", "p:b")]),
+        (("factors", "p:a p:b p:c"), [("product_backward", "x", "p:a p:b p:c",
+                                       " | p:a | p:b | p:c")]),
+        (("matrix", "p:a"), [("sums", "x", "p:a", "p:a")]),
+        (("matrix", "p:a", 16), [("pairwise_backward", "x", "p:a", " | p:a")]),
+        (("factors", "x p:a", 20, "same_points same_offsets same_row"),
+         [("product_backward", "both", "p:a", "x | p:a")]),
+        (("matrix", "z p:a col"), [("pairwise_backward", "z", "p:a row", "z | p:a | col")]),
+        (("matrix", "x z row", 0), [("sums", "x", "row", "row")]),
+    ],
+)  # fmt: skip
+def test_plans_of_parameter_gradient(request_, passes):
+    weights, wanted, k, facts = (*request_, *(20, "")[len(request_) - 2 :])
+    found = _mercer.plan_parameter_gradient(
+        mc.parse(NAMES), weights, wanted, 50, 60, k, -1, facts, ""
+    )
+    assert _short(found) == passes
 
 
 def test_explain_and_dump(capfd, monkeypatch):

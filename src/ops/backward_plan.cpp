@@ -327,12 +327,6 @@ std::vector<BackwardPass> plan_backward(const BackwardRequest& request) {
   return passes;
 }
 
-bool sums_go_alone(PairWeights weights, std::size_t names, std::int64_t k, int capability) {
-  const plan::BackwardCosts& costs = plan::backward_costs(capability);
-  if (weights == PairWeights::factors) return names <= costs.names_alone_of_factors;
-  return names <= costs.names_alone_of_matrix && k > plan::kFewFeatures;
-}
-
 FieldVerb plan_field(const FieldRequest& request) {
   const bool of_factors = !request.has_matrix && request.has_u && request.has_v;
   const bool of_matrix = request.has_matrix && !request.has_u && !request.has_v;

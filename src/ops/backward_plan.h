@@ -73,6 +73,8 @@ const char* name_of(BackwardPass::Verb verb);
 const char* name_of(PassRows rows);
 
 std::vector<BackwardPass> plan_backward(const BackwardRequest& request);
+/// The same for mercer.parameter_gradient: of product_backward, pairwise_backward and sums alone.
+std::vector<BackwardPass> plan_parameter_gradient(const BackwardRequest& request);
 /// By what a pass adds up beside its field, where these parameters have axes or lie on a device: others in an exponent
 /// become numbers of the formula that runs.
 SummedLeaves summed_leaves(const Formula& formula, const std::vector<std::string>& arrays);
@@ -95,8 +97,5 @@ struct FieldRequest {
 };
 FieldVerb plan_field(const FieldRequest& request);
 const char* name_of(FieldVerb verb);
-
-/// Whether sums by so many names, without a field, are made one by one.
-bool sums_go_alone(PairWeights weights, std::size_t names, std::int64_t k, int capability);
 
 }  // namespace mercer::ops
