@@ -11,6 +11,7 @@ import pytest
 from mercer import _mercer
 
 torch = pytest.importorskip("torch")
+from torch_table import every_device  # noqa: E402
 
 FORMULAS = [
     "exp(-sum((x-z)^2)/h)", "exp(-sum(w*(x-z)^2)/h)*b", "sum(x*z)", "sum(w^2*x*z)*row",
@@ -22,6 +23,7 @@ FORMULAS = [
 OPERATORS = {
     "product_backward": ["product_backward"], "pairwise_backward": ["pairwise_backward"],
     "field": ["field"], "direction": ["field"], "product": ["product"], "linear_form": [],
+    "linear_form_by_pass": ["pairwise_backward"], "point_form": [], "point_form_back": [],
 }  # fmt: skip
 
 
@@ -42,12 +44,11 @@ def watched(monkeypatch):
     def calling(verb, *arguments, **options):
         found = unfollowed(verb, *arguments, **options)
         if verb.endswith("_backward"):
-            *_, names, product, _, by_w = (
-                arguments if verb[:2] == "pr" else (*arguments[:-2], False, *arguments[-2:])
-            )
-            asked = [True, bool(names), *([product] if verb[:2] == "pr" else []), by_w]
-            refused.extend(verb for ask, part in zip(asked, found, strict=True)
-                           if ask != (part is not None))  # fmt: skip
+            names, *product, _, by_w = arguments[5 if verb == "product_backward" else 4 :]
+            if arguments[1].is_cuda:  # which knows of the product when the pass is asked
+                product = [part is not None for part in found[2:-1]]
+            has = [part is not None for part in found]
+            refused.extend([verb] if has != [True, bool(names), *product, by_w] else [])
         return found
 
     monkeypatch.setattr(passes, "plan", planning)
@@ -84,15 +85,16 @@ def _call(draw, m, n, k, tensor):
     return call, given, verb
 
 
+@every_device
 @pytest.mark.parametrize("seed", range(8))
-def test_a_backward_runs_its_list(seed, watched, monkeypatch):
+def test_a_backward_runs_its_list(seed, device, watched, monkeypatch):
     from mercer._torch import passes
 
     planned, called, refused = watched
     draw, noise = random.Random(seed), torch.Generator().manual_seed(seed)
 
     def tensor(*shape, dtype=torch.float64):
-        return torch.rand(shape, generator=noise, dtype=dtype) + 0.5
+        return (torch.rand(shape, generator=noise, dtype=dtype) + 0.5).to(device)
 
     for _ in range(25):
         dtype = draw.choice([torch.float32, torch.float64])
@@ -110,15 +112,11 @@ def test_a_backward_runs_its_list(seed, watched, monkeypatch):
         assert not refused
         assert not is_recorded or not {"product_backward", "pairwise_backward"} & set(verbs)
         sums = "pairwise" if verb == "pairwise" else "product"
-        if "point_form" in verbs:  # whose points are made by operators too
-            passes_made = [name for name in called if name.endswith("_backward")]
-            assert passes_made == [name for name in verbs if name.endswith("_backward")]
-        else:
-            expected = [name for v in verbs for name in OPERATORS.get(v, [sums])]
-            own = [name for name in called if name not in ("matmul",)]
-            # A factor of w of a gradient is a formula of w.
-            if not any(step.without_weight or step.verb == "linear_form" for step in steps):
-                assert own == expected
+        expected = [name for v in verbs for name in OPERATORS.get(v, [sums])]
+        # Other points, and factors of w, are formulas that operators compute too.
+        has_more = any(step.without_weight or "_form" in step.verb for step in steps)
+        kinds = ("product_backward", "pairwise_backward") if has_more else OPERATORS.keys() | {sums}
+        assert [name for name in called if name in kinds] == [n for n in expected if n in kinds]
 
 
 def _plan(f, weights="factors", wanted="x z v", sizes=(50, 60, 20), columns=3, doubles=False,
