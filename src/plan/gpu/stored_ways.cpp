@@ -34,13 +34,8 @@ Considered materialised(const Request& request, const Costs& costs, Planner& pla
   if (request.columns <= kFewColumns)
     return Refusal{"columns of v", kFewColumns + 1, static_cast<double>(request.columns)};
   if (request.n == 0) return Refusal{"there are no points of z"};
-  const bool is_float = request.type == Dtype::float32;
-  if (is_float && request.k <= kFewFeatures)
-    return Refusal{"values of at most 16 features cost less than their columns"};
-  if (is_float && !bilinear_fold_tile(request.m, request.n, request.k, request.columns, request.precision,
-                                      costs.tensor_cores_from))
-    return Refusal{"pairs times features (and a precision other than \"direct\")", costs.tensor_cores_from,
-                   request.pairs() * static_cast<double>(request.k)};
+  if (request.type == Dtype::float32 && request.precision == Precision::direct)
+    return Refusal{"the precision is \"direct\", which has no tensor cores"};
   if (const auto refusal = no_gain(request, costs, false)) return *refusal;
   auto product = product_of_values(request, request.columns);
   if (!product) return Refusal{"the operands of so many columns would be too large"};

@@ -15,7 +15,7 @@ constexpr Costs kH200{
     .pieces = {2.2, 0.057, 7, 0.075, 0.0098, 64},
     .float64 = {9.5, 0.04, 6, 0.04, 0.042, 32},  // with Gauss kernels, whose sums are products of matrices
     .stored_call = 0.12,
-    .stored_least_points = 1024,
+    .stored_least_points = 64,  // half of a tile
 };
 
 }  // namespace

@@ -148,6 +148,25 @@ TEST(Ways, EveryWayHasItsSay) {
       << text;
 }
 
+/// Passes over a few columns each would make the values again and again.
+TEST(Ways, ValuesOfFewPairsAreStoredForManyColumns) {
+  constexpr const char* kMatern = "(1+sqrt(3*sum((x-z)^2))/b)*exp(-sqrt(3*sum((x-z)^2))/b)";
+  constexpr const char* kLaplace = "exp(-sum(abs(x-z))/b)";
+  const auto product = [](const char* text, ExplainShape shape, std::int64_t columns, Dtype points = Dtype::float32) {
+    return Case{.text = text, .verb = plan::Verb::product, .shape = shape, .columns = columns, .points = points};
+  };
+  Context context;
+  for (const Case& c : {product(kLaplace, {2116, 321, 609}, 449), product(kMatern, {18384, 189, 6}, 503),
+                        product(kMatern, {274, 9606, 93}, 362, Dtype::bfloat16),
+                        product(kLaplace, {13066, 144, 48}, 100, Dtype::float64)})
+    EXPECT_EQ(way_of_call(c, context), "materialised") << c.to_text();
+  for (const Case& c : {product(kLaplace, {2116, 321, 609}, 16), product(kLaplace, {300, 200, 10}, 449),
+                        product(kLaplace, {32, 100000, 609}, 449)})
+    EXPECT_EQ(way_of_call(c, context), "direct") << c.to_text();
+  context.set_precision(Precision::direct);
+  EXPECT_EQ(way_of_call(product(kLaplace, {2116, 321, 609}, 449), context), "direct");
+}
+
 TEST(Ways, ForcedOnesAreTakenWhateverTheSizes) {
   const Case small{
       .text = "exp(-sum(abs(x-z))/b)", .verb = plan::Verb::product, .shape = {300, 200, 40}, .columns = 20};
