@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/integers.h"
 #include "core/key.h"
+#include "ops/dump.h"
 #include "ops/tuned_plan.h"
 #include "plan/gpu/pair_ways.h"
 #include "plan/gpu/stored_ways.h"
@@ -309,7 +310,7 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
       if (!pays(of_products))
         return std::shared_ptr<const cuda::PairKernels>(std::make_shared<cuda::PairKernels>());
     }
-    const auto plan = plan_for(plan::plan_gpu_pairs(problem), job);
+    const auto plan = dumped(plan_for(plan::plan_gpu_pairs(problem), job));
     return cuda::compile_pair_kernels(plan, job.type, job, cuda::FirstCall::quick);
   });
 }
@@ -419,7 +420,7 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
     const std::string key = cache_key(call.formula().key, problem, out, job.device);
     auto kernels = kept(pairs_of(job, context), key, job, [&] {
       KeptPlans plans(call.formula(), context);
-      return cuda::compile_pair_kernels(plan_for(plans.plan(problem), job), out, job, first);
+      return cuda::compile_pair_kernels(dumped(plan_for(plans.plan(problem), job)), out, job, first);
     });
     if (kernels->bare && first != cuda::FirstCall::on_bare_sums)
       fail(ErrorKind::compile,

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "codegen/cuda_source.h"
 #include "codegen/x86_emit.h"
 #include "core/env.h"
 #include "core/error.h"
@@ -127,6 +128,21 @@ std::string dump_text(const plan::FieldPlan& plan, const DumpStages& stages) {
   if (!stages.source || !native) return text;
   text += section("source: general field", hexadecimal(plan.source(false), codegen::emit_field));
   if (plan.has_fast) text += section("source: fast field", hexadecimal(plan.source(true), codegen::emit_field));
+  return text;
+}
+
+std::string dump_text(const plan::GpuPairPlan& plan, const DumpStages& stages) {
+  std::string text;
+  if (stages.ir) {
+    for (const Expr& output : plan.problem.outputs) text += section("formula", output.to_text());
+    text += section("split", plan.split.to_text());
+  }
+  if (stages.plan) text += section("GPU plan", plan.to_text());
+  if (stages.program) {
+    text += section_of("program: update", plan.update);
+    text += section_of("program: epilogue", plan.epilogue);
+  }
+  if (stages.source) text += section("source: tile", codegen::cuda_pair_source(plan));
   return text;
 }
 

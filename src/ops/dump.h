@@ -3,11 +3,13 @@
 //   ir       the formula and its parts (stages, streams, reductions, epilogue)
 //   plan     target, tile, states, variants; of a backward its passes
 //   program  the straight-line code of every part
-//   source   the machine code in hexadecimal; `xxd -r -p | objdump -D -b binary -m i386:x86-64 /dev/stdin` reads it
+//   source   the machine code in hexadecimal; `xxd -r -p | objdump -D -b binary -m i386:x86-64 /dev/stdin` reads it.
+//            For GPUs the text of the tile's kernel
 #pragma once
 
 #include <string>
 
+#include "plan/gpu_plan.h"
 #include "plan/planner.h"
 
 namespace mercer::ops {
@@ -20,6 +22,7 @@ struct DumpStages {
 
 std::string dump_text(const plan::PairPlan& plan, const DumpStages& stages);
 std::string dump_text(const plan::FieldPlan& plan, const DumpStages& stages);
+std::string dump_text(const plan::GpuPairPlan& plan, const DumpStages& stages);
 
 /// Writes text to stderr in one piece, so that threads do not mix their lines.
 void print_dump(const std::string& text);

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "backend/cuda/rehearsal.h"
 #include "core/error.h"
 #include "mercer/mercer.h"
 
@@ -69,6 +70,31 @@ TEST_F(Dump, PrintsBothPassesOfAGradient) {
 }
 
 TEST_F(Dump, PrintsAPlanOnce) { EXPECT_EQ(printed("ir", false, true), ""); }
+
+/// A call for a GPU that is not there lists its kernels, and prints their plan.
+TEST_F(Dump, PrintsPlansOfGpus) {
+  CudaDevice device;
+  device.major = 9;
+  device.multiprocessors = 132;
+  device.shared_per_block = 232448;
+  cuda::Rehearsal rehearsal{cuda::Rehearsal::Purpose::sources, &device};
+  Arguments arguments;
+  arguments.queue.rehearsal = &rehearsal;
+  auto array = [places = std::uintptr_t{0}](std::vector<std::int64_t> shape) mutable {
+    Tensor t(reinterpret_cast<void*>(++places << 44), Dtype::float32, std::move(shape));
+    t.device = {DeviceKind::cuda, 0};
+    return t;
+  };
+  const Tensor x = array({300, 40}), z = array({200, 40});
+  setenv("MERCER_DUMP", "ir,plan,program,source", 1);
+  Context context;
+  ::testing::internal::CaptureStderr();
+  pairwise("exp(-sum(abs(x-z)))", x, &z, array({300, 200}), arguments, context);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  for (const char* part : {"## formula\nexp(-sum(abs(x - z)))", "## split", "## GPU plan\nfloat32, tile ",
+                           "## program: update", "## program: epilogue", "## source: tile"})
+    EXPECT_TRUE(has(text, part)) << part << " is not in\n" << text.substr(0, 2000);
+}
 
 TEST_F(Dump, RefusesOtherWords) {
   setenv("MERCER_DUMP", "ir,tree", 1);
