@@ -1,5 +1,11 @@
-// Measured on an H200. Other generations have its numbers until one is measured.
+// Measured on an H200. Other generations have its numbers, times scaled by what limits them in the rows of cuda.cpp:
+// lanes of multiply-adds, bytes a second, products a second.
 #include "plan/gpu/costs.h"
+
+#include <map>
+
+#include "core/mutex.h"
+#include "plan/gpu_floor.h"
 
 namespace mercer::plan {
 namespace {
@@ -18,6 +24,37 @@ constexpr Costs kH200{
     .stored_least_points = 64,  // half of a tile
 };
 
+/// How many times as long a device takes.
+struct Slower {
+  double lanes, memory, products;
+  void apply(ValueCosts& costs) const {
+    costs.pass *= lanes;
+    costs.feature *= lanes;
+    costs.store *= memory;
+    costs.stored_feature *= lanes;
+    costs.column *= products;
+  }
+};
+
+double lanes_of(const GpuInfo& gpu, int of_multiprocessor) {
+  return gpu.multiprocessors * gpu.gigahertz * of_multiprocessor;
+}
+
+Costs scaled(const GpuInfo& gpu) {
+  constexpr int kMeasured = 90;
+  const GpuInfo& h200 = gpu_info(kMeasured);
+  const double memory = h200.bytes_per_second / gpu.bytes_per_second;
+  const Slower floats{lanes_of(h200, h200.float_lanes) / lanes_of(gpu, gpu.float_lanes), memory,
+                      h200.half_flops / gpu.half_flops};
+  const Slower doubles{lanes_of(h200, h200.double_lanes) / lanes_of(gpu, gpu.double_lanes), memory,
+                       h200.double_flops / gpu.double_flops};
+  Costs costs = kH200;
+  floats.apply(costs.stored);
+  floats.apply(costs.pieces);
+  doubles.apply(costs.float64);
+  return costs;
+}
+
 }  // namespace
 
 Costs Costs::everywhere() const {
@@ -29,6 +66,14 @@ Costs Costs::everywhere() const {
   return costs;
 }
 
-const Costs& costs_of(int) { return kH200; }
+const Costs& costs_of(int capability) {
+  static constinit Lazy<std::map<int, Costs>> rows;
+  const std::map<int, Costs>& all = rows.get([] {
+    std::map<int, Costs> made;
+    for (const GpuInfo& gpu : gpu_infos()) made.emplace(gpu.capability, scaled(gpu));
+    return made;
+  });
+  return all.at(gpu_info(capability).capability);
+}
 
 }  // namespace mercer::plan

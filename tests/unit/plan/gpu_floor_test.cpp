@@ -1,5 +1,6 @@
 // Floors on GPUs: of programs by hand, and of formulas.
 #include "plan/gpu_floor.h"
+#include "plan/gpu/costs.h"
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,20 @@ TEST(GpuFloor, GenerationsAreInOrder) {
   }
   EXPECT_EQ(gpu_info(87).capability, 86);
   EXPECT_EQ(gpu_info(999).capability, last);
+}
+
+/// Times of an H200, by what limits them.
+TEST(Costs, OfOtherGenerationsAreScaled) {
+  const Costs &h200 = costs_of(90), &a100 = costs_of(80), &geforce = costs_of(89);
+  EXPECT_EQ(h200.stored.pass, 2.2);
+  EXPECT_EQ(costs_of(87).stored.pass, costs_of(86).stored.pass) << "the newest row before it";
+  EXPECT_DOUBLE_EQ(a100.stored.pass / h200.stored.pass, (132 * 1.98 * 128) / (108 * 1.41 * 64));
+  EXPECT_DOUBLE_EQ(a100.pieces.store / h200.pieces.store, 4.235e12 / 1.79e12);
+  EXPECT_DOUBLE_EQ(a100.pieces.column / h200.pieces.column, 700e12 / 312e12);
+  EXPECT_DOUBLE_EQ(a100.float64.column / h200.float64.column, 58e12 / 19.5e12);
+  EXPECT_GT(geforce.float64.pass / h200.float64.pass, 20) << "two lanes of float64 a multiprocessor";
+  EXPECT_EQ(a100.tensor_cores_from, h200.tensor_cores_from);
+  EXPECT_EQ(a100.everywhere().tensor_cores_from, 0);
 }
 
 }  // namespace
