@@ -5,16 +5,17 @@
 #include <map>
 
 #include "core/mutex.h"
+#include "plan/expanded.h"
 #include "plan/gpu_floor.h"
 
 namespace mercer::plan {
 namespace {
 
 constexpr Costs kH200{
-    .tensor_cores_from = 536870912.0,   // 2^29
-    .wide_from = 16777216.0,            // 2^24
-    .expanded_from = 536870912.0,       // 2^29
-    .much_mixed_work = 17179869184.0,   // 2^34
+    .tensor_cores_from = kTensorCoresFrom,
+    .wide_from = kWideFrom,
+    .expanded_from = kExpandedFrom,
+    .much_mixed_work = kMuchMixedWork,
     .fills_waves_always = false,
     .candidates_from = 4096,
     .stored = {2.2, 0.057, 2.6, 0.073, 0.023, 8},  // with sums of |x - z|
