@@ -16,6 +16,10 @@ GpuTimes& GpuTimes::operator+=(const GpuTimes& other) {
   return *this;
 }
 
+GpuTimes GpuTimes::operator*(double passes) const {
+  return {issue * passes, fma * passes, alu * passes, unit * passes, tensor * passes, memory * passes};
+}
+
 GpuCost mean_update_cost(const GpuPairPlan& plan, bool quantised) {
   constexpr GpuCost kSad{.issue = 1, .fma = 0, .alu = 1, .unit = 0};  // an absolute difference and its sum
   if (plan.bytes) return {.issue = kSad.issue / 4, .fma = 0, .alu = kSad.alu / 4, .unit = 0};  // of four features

@@ -35,6 +35,7 @@ struct GpuTimes {
   double issue = 0, fma = 0, alu = 0, unit = 0, tensor = 0, memory = 0;
   double ms() const;             ///< of the busiest
   GpuTimes& operator+=(const GpuTimes& other);  ///< one pass after the other
+  GpuTimes operator*(double passes) const;
 };
 
 /// What a pair and feature costs on average: some pairs of a thread may run another program than `update`.

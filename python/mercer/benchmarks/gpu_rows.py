@@ -449,6 +449,12 @@ PRODUCTS = (
     laplace_product_row(10000, 784, 64, None, None),
     laplace_product_row(10000, 784, 512, None, None),
     laplace_product_row(20000, 64, 128, None, None),
+    *(
+        dataclasses.replace(
+            laplace_product_row(m, features, columns, None, None), shape=(m, n, features)
+        )
+        for m, n, features, columns in ((2116, 321, 609, 449), (18384, 189, 6, 503))
+    ),
     gauss_product_row(100000, 3, 1, 3.6, 2.8, 5.6),
     gauss_product_row(100000, 3, 16, 5, 3.5, 16.9),
     gauss_product_row(50000, 64, 1, 3.2, 2.2, 37.5),

@@ -1,5 +1,9 @@
 #include "plan/gpu/times.h"
 
+#include <algorithm>
+
+#include "core/integers.h"
+
 namespace mercer::plan {
 namespace {
 
@@ -45,6 +49,13 @@ GpuTimes columns_times(const GpuPairPlan& plan, const GpuFieldProblem* product, 
   return gpu_times({.issue = columns, .fma = columns, .alu = 0, .unit = 0}, request.type, request.pairs(), gpu);
 }
 
+/// Times that values are made again: for every few columns of v that a pass takes, where none are stored.
+double passes_of(const GpuPairPlan& plan, bool stores, const Request& request) {
+  if (request.verb != Verb::product || stores || plan.keeps()) return 1;
+  const int wide = plan.problem.product.wide;
+  return real(ceil_div(std::max<std::int64_t>(request.columns, 1), wide > 0 ? wide : std::int64_t{kFewColumns}));
+}
+
 double output_bytes(const Request& request, const FloorOf& of) {
   switch (request.verb) {
     case Verb::pairwise: return request.pairs() * of.items * bytes_of(request.out);
@@ -67,10 +78,10 @@ GpuTimes way_times(const Request& request, const Offer& offer, const FloorOf& of
   const StoredPlan* stored = std::get_if<StoredPlan>(&offer.plan);
   FloorOf values = of;
   if (plan->sums_decide) values.items = 0;
-  GpuTimes times = values_times(*plan, request, values, gpu);
+  GpuTimes times = values_times(*plan, request, values, gpu) * passes_of(*plan, stored != nullptr, request);
   if (request.verb == Verb::product) times += columns_times(*plan, stored ? &stored->product : nullptr, request, gpu);
   const double half = request.symmetric ? 0.5 : 1;
-  for (double* time : {&times.issue, &times.fma, &times.alu, &times.unit, &times.tensor}) *time *= half;
+  times = times * half;
   return times += gpu_memory_times(output_bytes(request, of) + points_bytes(request) * half, gpu);
 }
 

@@ -81,6 +81,17 @@ TEST(GpuFloor, CountsColumnsOfStoredValues) {
   EXPECT_NEAR(floor(512), 512 * 6 * kPairs / 700e9, 0.05);
 }
 
+/// Passes over 16 columns make the values again, where they are not stored.
+TEST(GpuFloor, CountsValuesOfEveryPass) {
+  const ExplainShape few{1000, 40, 64};  // below the size from which storing is considered
+  const auto floor = [&](std::int64_t columns) {
+    const GpuCall call{.verb = "kernel_product", .columns = columns};
+    return gpu_floor(Formula("sum(abs(x-z))"), few, Dtype::float32, "sm_90", call);
+  };
+  const double one_column = 4e4 / (132 * 128 * 1.98e6);  // a multiply-add for each pair
+  EXPECT_NEAR(floor(64).issue - 64 * one_column, 4 * (floor(16).issue - 16 * one_column), 1e-9);
+}
+
 TEST(GpuFloor, CountsBytesFourAnInstruction) {
   EXPECT_NEAR(floor_of("sum(abs(x-z))", kLarge, Dtype::uint8), 0.5 * 27.55, 0.1);
   EXPECT_NEAR(floor_of("sum((x-z)^2)", kLarge, Dtype::uint8, {.products = 0}), kByTensorCores, 0.1);
