@@ -8,8 +8,10 @@
 namespace mercer::plan {
 namespace {
 
-const ValueCosts& costs_of(const Costs& costs, Dtype type, std::int64_t columns) {
-  return type == Dtype::float64 ? costs.float64 : stored_tile(columns) ? costs.stored : costs.pieces;
+/// `reads`: the device has the tile that reads values where they lie.
+const ValueCosts& costs_of(const Costs& costs, Dtype type, std::int64_t columns, bool reads = true) {
+  if (type == Dtype::float64) return costs.float64;
+  return reads && stored_tile(columns) ? costs.stored : costs.pieces;
 }
 
 double of_passes(const ValueCosts& costs, double features, std::int64_t columns) {
@@ -24,7 +26,8 @@ double of_stored(const ValueCosts& costs, double features, std::int64_t columns)
 }  // namespace
 
 ValueTimes value_times(const Costs& costs, const Request& request, bool of_sums) {
-  const ValueCosts& own = costs_of(costs, request.type, request.columns);
+  const bool has_warpgroups = request.device.capability == kOfWarpgroups && !request.device.by_warps;
+  const ValueCosts& own = costs_of(costs, request.type, request.columns, has_warpgroups);
   const double features = of_sums ? 0 : static_cast<double>(request.k), billions = request.pairs() * 1e-9;
   return {billions * of_passes(own, features, request.columns),
           costs.stored_call + billions * of_stored(own, features, request.columns)};

@@ -1,6 +1,7 @@
 // Floors on GPUs: of programs by hand, and of formulas.
 #include "plan/gpu_floor.h"
 #include "plan/gpu/costs.h"
+#include "plan/value_products.h"
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,21 @@ TEST(Costs, OfOtherGenerationsAreScaled) {
   EXPECT_GT(geforce.float64.pass / h200.float64.pass, 20) << "two lanes of float64 a multiprocessor";
   EXPECT_EQ(a100.tensor_cores_from, h200.tensor_cores_from);
   EXPECT_EQ(a100.everywhere().tensor_cores_from, 0);
+}
+
+/// Only products of warpgroups read values where they lie; others take them in pieces, of any number of columns.
+TEST(Costs, OfStoredValuesAreThoseOfTheDevicesTile) {
+  Request request;
+  request.m = request.n = 10000;
+  request.k = 50;
+  request.columns = 100;
+  const Costs& costs = costs_of(90);
+  EXPECT_NEAR(value_times(costs, request, false).stored, 0.12 + 0.1 * (2.6 + 0.073 * 50 + 0.023 * 104), 1e-12);
+  EXPECT_NEAR(value_times(costs, request, false).passes, 0.1 * 7 * (2.2 + 0.057 * 50), 1e-12);
+  for (const RequestDevice device : {RequestDevice{.capability = 80}, RequestDevice{.by_warps = true}}) {
+    request.device = device;
+    EXPECT_NEAR(value_times(costs, request, false).stored, 0.12 + 0.1 * (7 + 0.075 * 50 + 0.0098 * 128), 1e-12);
+  }
 }
 
 }  // namespace
