@@ -204,9 +204,9 @@ def test_the_factor_of_many_blocks():
     ("options", "words"),
     [
         ({"bandwidth": "median"}, "bandwidth must be"),
-        ({"kernel": "precomputed"}, "needs points"),
+        ({"kernel": "precomputed"}, "must be of points"),
         ({"metric": torch.eye(3)}, r"must have the shape \(3,\)"),
-        ({"centers": 10}, "solver must be one of"),
+        ({"centers": 10}, "'solver' parameter of"),
         ({"alpha": torch.ones(2)}, "alpha must be one number"),
     ],
 )
@@ -221,7 +221,7 @@ def test_what_is_refused_elsewhere():
     x, y, _ = sample(30)
     with pytest.raises(ValueError, match='must be "gcv" or "auto"'):
         KernelRidgeCV(solver="fixed", select="loo").fit(x, y)
-    with pytest.raises(ValueError, match="solver must be one of"):
+    with pytest.raises(ValueError, match="'solver' parameter of"):
         KernelRidgeClassifier(solver="fixed").fit(x, y[:, 0] > 0)
 
 

@@ -14,7 +14,6 @@ from mercer.models import (
     KernelLogisticRegression,
     KernelRidge,
     KernelRidgeCV,
-    RFMRegressor,
     _memory,
 )
 from mercer.models._arrays import Space
@@ -47,11 +46,10 @@ BY_PRODUCTS = [
     (
         KernelRidgeCV(select="gcv", solver="cg", rank=100, alphas=(0.1, 1.0), n_probes=4),
         Y,
-        8,
+        10,
         4,
     ),
     (KernelLogisticRegression(solver="cg", rank=100), (Y > 0) * 1 + (Y > 1), 3, 5),
-    (RFMRegressor(solver="cg", rank=100, n_rounds=0, validation=None), Y, 1, 4),
     (GaussianProcessRegressor(solver="cg", rank=100, optimizer=None, n_probes=4), Y, 5, 4),
 ]
 

@@ -284,13 +284,10 @@ def test_a_search_over_leaves():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (
-            {"max_leaf_size": 0},
-            "max_leaf_size must be a whole number from 1 on, or None. Received 0",
-        ),
-        ({"max_leaf_size": 10.5}, "max_leaf_size must be"),
-        ({"split_temperature": -1}, 'split_temperature must be "auto" or a number from 0 on'),
-        ({"split_temperature": "hot"}, "split_temperature must be"),
+        ({"max_leaf_size": 0}, "'max_leaf_size' parameter of"),
+        ({"max_leaf_size": 10.5}, "'max_leaf_size' parameter of"),
+        ({"split_temperature": -1}, "'split_temperature' parameter of"),
+        ({"split_temperature": "hot"}, "'split_temperature' parameter of"),
     ],
 )
 def test_bad_options(options, words):

@@ -46,7 +46,7 @@ RANGES = {
     "kernel_params": ("degree", [1]), "metric_params": ([1],), "bounds": ("free", 3),
     "lengthscale": (0, "median"), "class_weight": ("equal",), "centers": (0, "k-means"),
     "alphas": (-1.0, "many"), "bandwidths": (0.0,), "warm_start": ("yes",), "ard": (None,),
-    "progress": ("yes", 2),
+    "progress": ("yes", 2), "max_leaf_size": (0, 2.5), "split_temperature": (-1, "hot"),
     "random_state": ("seed",), "device": ("foo", "cuda:", "gpu", "cuda:x"), "leaf_size": (0,),
 }  # fmt: skip
 
