@@ -6,6 +6,7 @@ import math
 
 import mercer as mc
 import mercer.distributed
+import pytest
 import torch
 from distributed_worker import ROWS, WHOLE, close, raises, randn, same
 from torch.distributed.tensor import Shard
@@ -46,6 +47,26 @@ def check_algebra(ranks):
         close(found, expected, 2e-10 * b.norm(dim=0).max().item())
     close(mc.linalg.eigh_top(a, 3)[0], torch.linalg.eigvalsh(dense)[-3:], 1e-8)
     close(mc.linalg.inv_quad_logdet(a, ranks.put(b))[0], (b * expected).sum(0), 1e-7)
+
+
+def check_models(ranks):
+    pytest.importorskip("sklearn", minversion="1.6")
+    from mercer.models import GaussianProcessRegressor, KernelPCA, KernelRidge
+    from sklearn.base import clone
+
+    x, new = points(ranks, (901, 3), (61, 3))
+    y = torch.sin(x[:, 0])
+    gp = {"random_state": 0, "optimizer": None, "tol": 1e-8, "solver": "cg"}
+    for estimator, given in (
+        (KernelRidge(alpha=0.1, tol=1e-9, solver="cg", random_state=0), (y,)),
+        (GaussianProcessRegressor(**gp), (y,)),
+        (KernelPCA(3, kernel="rbf", random_state=0), ()),
+    ):
+        method = "transform" if isinstance(estimator, KernelPCA) else "predict"
+        one = getattr(clone(estimator).fit(x, *given), method)(new)
+        model = clone(estimator).fit(ranks.put(x), *map(ranks.put, given))
+        assert model._space.device == str(ranks.device)
+        close(getattr(model, method)(ranks.put(new)), one, 1e-6)
 
 
 def check_kron(ranks):

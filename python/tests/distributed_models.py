@@ -20,6 +20,7 @@ from mercer.models import (
     KNeighborsRegressor,
     SparseGaussianProcessRegressor,
     SpectralEmbedding,
+    _solve,
 )
 from sklearn.base import clone
 
@@ -79,12 +80,40 @@ def check_classes(ranks):
     raises(NotImplementedError, "labels must be numbers", lambda: words.predict(new))
 
 
+def check_faults_of_one_rank(ranks):
+    """All ranks raise, and go on."""
+    from mercer.models import _ranks
+
+    def broken(*arguments, **named):
+        raise ValueError("this rank is broken")
+
+    def interrupted(*arguments, **named):
+        raise KeyboardInterrupt
+
+    model, x, y = KernelRidge(random_state=0), ranks.put(X), ranks.put(Y)
+    last = ranks.size - 1
+    with pytest.MonkeyPatch.context() as patch:
+        if ranks.rank == last:
+            patch.setattr(_ranks, "_product", broken)
+        raises(RuntimeError, f"rank {last}: ValueError: this rank", lambda: model.fit(x, y))
+    with pytest.MonkeyPatch.context() as patch:
+        if ranks.rank == 0:
+            patch.setattr(_solve.System, "_residual", interrupted)
+        raises(KeyboardInterrupt, "", lambda: model.fit(x, y))
+    assert not hasattr(model, "dual_coef_")
+    np.testing.assert_allclose(
+        model.fit(x, y).predict(NEW),
+        KernelRidge(solver="cg", random_state=0).fit(X, Y).predict(NEW),
+    )
+
+
 def check_refusals(ranks):
     x, y = ranks.put(X), ranks.put(Y)
     model = KernelRidge().fit(x, y)
     before = dict(vars(model))
     for estimator, given, kind, words in (
         (KernelRidge(solver="direct"), (x, y), NotImplementedError, "X.full_tensor()"),
+        (KernelRidge(solver="fixed"), (x, y), NotImplementedError, "solver='fixed'"),
         (KernelRidge(centers=3), (x, y), NotImplementedError, "centers="),
         (KernelRidgeCV(select="loo"), (x, y), NotImplementedError, "select='loo'"),
         (SparseGaussianProcessRegressor(), (x, y), NotImplementedError, "must be in memory"),

@@ -44,7 +44,7 @@ def test_checks(ranks):
 def test_two_gpus():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
-    assert run(2, "nccl", "distributed_gpus").count("3 checks, failed: []") == 2
+    assert run(2, "nccl", "distributed_gpus").count("4 checks, failed: []") == 2
 
 
 def free_ports(count: int) -> list[str]:

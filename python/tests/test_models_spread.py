@@ -142,6 +142,18 @@ def test_gradients_of_chunks_are_those_of_memory():
     np.testing.assert_allclose(found, (X * whole).sum(0), rtol=1e-9)
 
 
+def test_what_goes_to_other_processes():
+    """A task names its method: functions under a decorator do not pickle."""
+    from mercer.models import _chunks
+
+    model = KernelRidgeClassifier(probability=True).fit(X, NAMES)
+    for method in ("predict", "predict_proba", "decision_function"):
+        call = _chunks._Call(method, model, {}, _chunks._plain, [NEW[:1]])
+        again = pickle.loads(pickle.dumps(call))
+        np.testing.assert_array_equal(again(NEW), getattr(model, method)(NEW))
+        assert len(again(NEW[:0])) == 0
+
+
 def test_what_is_computed_later_is_of_the_model_of_then():
     model = KernelRidge(alpha=0.1).fit(X, Y)
     expected, lazy = model.predict(NEW), model.predict(chunks(NEW, 30))
@@ -213,4 +225,4 @@ def test_ranks():
     pytest.importorskip("torch.distributed.tensor")
     from test_distributed import run
 
-    assert run(2, "gloo", "distributed_models").count("7 checks, failed: []") == 2
+    assert run(2, "gloo", "distributed_models").count("8 checks, failed: []") == 2

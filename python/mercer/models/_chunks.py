@@ -119,14 +119,15 @@ def _plain(block: Any) -> Any:
 class _Call:
     """The method on a block, or on one row where the block has none."""
 
-    def __init__(self, method: Any, model: Any, rest: dict, take: Any, empty: Sequence) -> None:
+    def __init__(self, method: str, model: Any, rest: dict, take: Any, empty: Sequence) -> None:
         self.method, self.model, self.rest, self.take = method, model, rest, take
         self.empty = empty
 
     def __call__(self, *blocks: Any) -> Any:
+        method = getattr(self.model, self.method)
         if blocks[0].shape[0]:
-            return self.method(self.model, self.take(*blocks), **self.rest)
-        found = self.method(self.model, self.take(*self.empty), **self.rest)
+            return method(self.take(*blocks), **self.rest)
+        found = method(self.take(*self.empty), **self.rest)
         if isinstance(found, (tuple, list)):
             return type(found)(part[:0] for part in found)
         return found[:0]
@@ -140,7 +141,7 @@ def _by_blocks(method: Any, model: Any, arrays: Sequence[da.Array], rest: dict, 
         )
         for a in arrays
     ]  # fmt: skip
-    call = _Call(method, model, rest, take, empty)
+    call = _Call(method.__name__, model, rest, take, empty)
     sample = call(*empty)
     name, rows = f"{method.__name__}-{uuid.uuid4().hex}", "m"
     sides = [item for i, a in enumerate(arrays) for item in (a, (rows, f"k{i}")[: a.ndim])]

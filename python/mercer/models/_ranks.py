@@ -29,7 +29,7 @@ def current() -> Team | None:
     return _team.get()
 
 
-class _Failed(Exception):
+class _Failed(RuntimeError):
     """A rank's task raised what the text says."""
 
 
