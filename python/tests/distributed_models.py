@@ -20,6 +20,7 @@ from mercer.models import (
     KNeighborsRegressor,
     SparseGaussianProcessRegressor,
     SpectralEmbedding,
+    _memory,
     _solve,
 )
 from sklearn.base import clone
@@ -92,14 +93,19 @@ def check_faults_of_one_rank(ranks):
 
     model, x, y = KernelRidge(random_state=0), ranks.put(X), ranks.put(Y)
     last = ranks.size - 1
-    with pytest.MonkeyPatch.context() as patch:
-        if ranks.rank == last:
-            patch.setattr(_ranks, "_product", broken)
-        raises(RuntimeError, f"rank {last}: ValueError: this rank", lambda: model.fit(x, y))
+    if ranks.size > 1:
+        with pytest.MonkeyPatch.context() as patch:
+            if ranks.rank == last:
+                patch.setattr(_ranks, "_product", broken)
+            raises(RuntimeError, f"rank {last}: ValueError: this rank", lambda: model.fit(x, y))
     with pytest.MonkeyPatch.context() as patch:
         if ranks.rank == 0:
             patch.setattr(_solve.System, "_residual", interrupted)
         raises(KeyboardInterrupt, "", lambda: model.fit(x, y))
+    with pytest.MonkeyPatch.context() as patch:
+        if ranks.rank == last:
+            patch.setattr(_memory, "free", lambda space: 100)
+        raises(MemoryError, "all points [201, 3], which each rank holds", lambda: model.fit(x, y))
     assert not hasattr(model, "dual_coef_")
     np.testing.assert_allclose(
         model.fit(x, y).predict(NEW),

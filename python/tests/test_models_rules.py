@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 
 import mercer as mc
@@ -69,6 +70,14 @@ def test_devices_are_listed():
         models.KernelRidge(device="foo").fit(X, Y)
     model = models.KernelRidge(device="cpu").fit(X, Y)
     np.testing.assert_array_equal(model.predict(X), models.KernelRidge().fit(X, Y).predict(X))
+
+
+def test_a_device_that_is_not_there_is_named():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available() or importlib.util.find_spec("cupy") is not None:
+        pytest.skip("there is one")
+    with pytest.raises(ValueError, match="device='cuda' needs a CUDA device that PyTorch or CuPy"):
+        models.KernelRidge(device="cuda").fit(X, Y)
 
 
 def test_numbers_of_numpy_and_functions_are_fine():

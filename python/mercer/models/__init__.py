@@ -1,8 +1,8 @@
 """Kernel models in scikit-learn's conventions. Needs scikit-learn: ``pip install mercer[models]``.
 
-Estimators take arrays of NumPy, pandas, PyTorch, CuPy and JAX and answer in kind; fitted arrays
-stay where the fit computed. ``kernel`` is a name of the zoo, the text of a formula, an expression,
-a function of two points, or "precomputed".
+Estimators take arrays of NumPy, pandas, PyTorch, CuPy and JAX and answer in kind, and arrays of
+Dask and DTensors where products suffice; fitted arrays stay where the fit computed. ``kernel`` is a
+name of the zoo, the text of a formula, an expression, a function of two points, or "precomputed".
 """
 
 from __future__ import annotations

@@ -45,6 +45,24 @@ class Team:
         self.device = X.to_local().device
         self._held: list[Any] = []  # points that all ranks have
 
+    def require_room(self, X: DTensor) -> None:
+        """MemoryError on all ranks where all points do not fit beside those of a rank."""
+        import torch
+
+        from mercer.models import _memory
+        from mercer.models._arrays import Space
+
+        needed = 2 * X.shape[0] * X.shape[1] * X.dtype.itemsize
+        available = _memory.free(Space("torch", str(self.device)))
+        lacks = torch.tensor([needed > available], dtype=torch.int32, device=self.device)
+        self.dist.all_reduce(lacks, group=self.group)
+        if lacks.item():
+            raise MemoryError(
+                f"{self.name}: all points {list(X.shape)}, which each rank holds, need "
+                f"{needed / 2**30:.3g} GiB, and a rank has less. Here {available / 2**30:.3g} GiB "
+                "are free. Arrays of Dask stay in their chunks"
+            )
+
     # ---- What the first rank does. --------------------------------------------------------------
 
     def lead(self, work: Callable[[], Any]) -> Any:
@@ -295,11 +313,12 @@ def fitted(estimator: Any, method: Callable[..., Any], given: dict[str, Any]) ->
     """The fit on all ranks; results of ``fit_transform`` are split as X is."""
     name, X = f"{type(estimator).__name__}.{method.__name__}", given["X"]
     _agree(name, estimator, given)
+    team, own = Team(name, X), set(estimator.get_params(deep=False))
+    team.require_room(X)
     whole = {
         key: value.detach().full_tensor() if kind_of(value) else value
         for key, value in given.items()
     }
-    team, own = Team(name, X), set(estimator.get_params(deep=False))
 
     def work() -> Any:
         found = method(estimator, **whole)
