@@ -36,9 +36,10 @@ class _Failed(RuntimeError):
 class Team:
     """The ranks of a mesh of one dimension."""
 
-    def __init__(self, name: str, X: DTensor) -> None:
+    def __init__(self, name: str, X: DTensor, functions: dict[str, Any]) -> None:
         import torch.distributed as dist
 
+        self._functions = functions  # that every rank has, by name; they do not pickle
         self.name, self.dist, self.group = name, dist, X.device_mesh.get_group(0)
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         self.first = dist.get_global_rank(self.group, 0)
@@ -79,7 +80,7 @@ class Team:
             _team.reset(token)
         if isinstance(error, (mc.DeviceError, self.dist.DistError)):
             raise error
-        text, tensors = _packed((error, found))
+        text, tensors = _packed((error, found), self._functions)
         self._broadcast_call(("end", text, _shapes(tensors)))
         for tensor in tensors:
             self._broadcast(tensor)
@@ -156,7 +157,7 @@ class Team:
         return whole[:count]
 
     def _ended(self, text: bytes, tensors: list[Any]) -> Any:
-        error, found = _unpacked(text, tensors, self.device)
+        error, found = _unpacked(text, tensors, self.device, self._functions)
         if error is not None:
             raise error
         return found
@@ -258,19 +259,22 @@ def whole_of(operator: Any) -> Any:
 # ---- From rank to rank. -------------------------------------------------------------------------
 
 
-def _packed(value: Any) -> tuple[bytes, list[Any]]:
-    """A pickle, and the tensors in it, which go their own way."""
+def _packed(value: Any, functions: dict[str, Any]) -> tuple[bytes, list[Any]]:
+    """A pickle, and the tensors in it, which go their own way; functions go by their names."""
     import torch
 
     from mercer.models._arrays import Space
 
     tensors: list[Any] = []
     places: dict[int, int] = {}
+    names = {id(function): name for name, function in functions.items()}
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, found: Any) -> Any:
             if isinstance(found, Space):
                 return "space", found.library, found.device == "cpu", found.dtype
+            if id(found) in names:
+                return "function", names[id(found)]
             if not isinstance(found, torch.Tensor):
                 return None
             if id(found) not in places:
@@ -291,12 +295,14 @@ def _packed(value: Any) -> tuple[bytes, list[Any]]:
         return written((RuntimeError(f"{type(raised).__name__}: {raised}"), None)), tensors
 
 
-def _unpacked(text: bytes, tensors: list[Any], device: Any) -> Any:
+def _unpacked(text: bytes, tensors: list[Any], device: Any, functions: dict[str, Any]) -> Any:
     from mercer.models._arrays import Space
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, told: Any) -> Any:
             kind, *rest = told
+            if kind == "function":
+                return functions[rest[0]]
             if kind == "tensor":
                 place, on_host = rest
                 return tensors[place].cpu() if on_host else tensors[place]
@@ -313,7 +319,8 @@ def fitted(estimator: Any, method: Callable[..., Any], given: dict[str, Any]) ->
     """The fit on all ranks; results of ``fit_transform`` are split as X is."""
     name, X = f"{type(estimator).__name__}.{method.__name__}", given["X"]
     _agree(name, estimator, given)
-    team, own = Team(name, X), set(estimator.get_params(deep=False))
+    own = estimator.get_params(deep=False)
+    team = Team(name, X, {key: value for key, value in own.items() if callable(value)})
     team.require_room(X)
     whole = {
         key: value.detach().full_tensor() if kind_of(value) else value
@@ -326,7 +333,7 @@ def fitted(estimator: Any, method: Callable[..., Any], given: dict[str, Any]) ->
         return state, None if found is estimator else found
 
     state, found = team.lead(work)
-    for key in set(vars(estimator)) - own - set(state):
+    for key in set(vars(estimator)) - set(own) - set(state):
         delattr(estimator, key)
     vars(estimator).update(state)
     return estimator if found is None else _split(found, X)
