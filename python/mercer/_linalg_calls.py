@@ -128,6 +128,42 @@ def _is_of_torch(values: tuple) -> bool:
     return any(t.__module__.partition(".")[0] == "torch" for v in found for t in type(v).__mro__)
 
 
+def are_transformed(values: tuple) -> bool:
+    """Whether a transform of torch.func holds one of them."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch._C._functorch.peek_interpreter_stack() is None:
+        return False
+    from mercer._torch import operator_parts
+
+    return operator_parts.are_wrapped(values)
+
+
+def of_transformed(name: str, *arguments: Any, **options: Any) -> Any:
+    """A method for an operator of tensors within a transform of torch.func."""
+    from mercer._torch import linalg_verbs
+
+    require_one_library(name, _by_name(name, arguments, options))
+    refusal = NotImplementedError(
+        f"{name}: is not offered within torch.func for an operator. Received one"
+    )
+    return linalg_verbs.on_memory(name, arguments, options, refusal)
+
+
+def part(operator: Any, name: str, argument: Any, refusal: Exception) -> Any:
+    """A product, the diagonal or rows of an operator that PyTorch follows."""
+    named = {"x": operator, "v": argument} if name == "product" else {"x": operator}
+    require_one_library("KernelOperator", named)
+    if not _is_of_torch((operator.points,)):
+        raise refusal
+    from mercer._torch import operator_parts
+
+    if not operator_parts.is_followed(operator, argument):
+        raise refusal
+    if argument is None:
+        return operator_parts.diagonal(operator)
+    return getattr(operator_parts, name)(operator, argument)
+
+
 def with_tensor_of_one(ridge: Any, x: Any) -> Any:
     """A tensor of one number as one for each point, which is an array and keeps its gradient."""
     torch = sys.modules.get("torch")

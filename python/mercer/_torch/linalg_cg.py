@@ -7,11 +7,15 @@ operator and options, and is differentiated as this one is."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType
+from torch._functorch import pyfunctorch
+from torch.autograd import forward_ad
 from torch.utils import _pytree
 
 import mercer
@@ -42,16 +46,23 @@ class _Constant(NamedTuple):
 def system_of(
     a: Any, ridge: Any, options: dict[str, Any], verb: str = "cg"
 ) -> tuple[System, list[Tensor]]:
-    if isinstance(a, _mercer.KernelOperator):
-        a = _written_out(a)
+    if is_operator(a):
+        a = written_out(a)
     leaves, structure = _pytree.tree_flatten((a, ridge))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     constants = tuple(None if isinstance(leaf, Tensor) else _Constant(leaf) for leaf in leaves)
     return System(verb, structure, constants, options), tensors
 
 
-def _written_out(operator: _mercer.KernelOperator) -> dict[str, Any]:
+def is_operator(a: Any) -> bool:
+    """Whether it is made of points: also of such as a transform of torch.func holds."""
+    return isinstance(a, _mercer.KernelOperator) or hasattr(a, "written")
+
+
+def written_out(operator: Any) -> dict[str, Any]:
     """The arguments that it was made with; arrays that its formula carries are parameters."""
+    if hasattr(operator, "written"):
+        return operator.written
     f, x, ridge, params, *rest = operator.__reduce__()[1]
     sides, params = dict(rest[0]) if rest else {}, dict(params)
     f = _mercer.formula_for(f, "kernel_product", "w" in sides, params)
@@ -259,16 +270,53 @@ def sap(a: Any, b: Any, options: dict[str, Any]) -> Any:
     return x, *(part.cpu().numpy()[()] for part in told)
 
 
-def detached(a: Any) -> Any:
+@contextlib.contextmanager
+def outside(tensors: Sequence[Tensor] = (), verb: str = "") -> Iterator[list[Tensor]]:
+    """Out of the transforms of torch.func, within which every new tensor is one of theirs, with the
+    numbers alone of some tensors."""
+    functorch = torch._C._functorch
+    found = list(tensors)
+    with contextlib.ExitStack() as stack:
+        while (transform := functorch.peek_interpreter_stack()) is not None:
+            if transform.key() == TransformType.Jvp:
+                found = [forward_ad.unpack_dual(t).primal for t in found]
+            level = transform.level()
+            stack.enter_context(pyfunctorch.temporarily_pop_interpreter_stack())
+            found = [
+                functorch.get_unwrapped(t)
+                if functorch.is_gradtrackingtensor(t) and functorch.maybe_get_level(t) == level
+                else t
+                for t in found
+            ]
+            if any(map(functorch.is_batchedtensor, found)):
+                raise NotImplementedError(
+                    f"{verb}: is not offered within torch.vmap, where a stands for several "
+                    "matrices. Received such a tensor; call it for each of them, outside"
+                )
+        if forward_ad._current_level >= 0:
+            found = [forward_ad.unpack_dual(t).primal for t in found]
+        stack.enter_context(forward_ad._set_fwd_grad_enabled(False))
+        yield [t.detach() for t in found]
+
+
+def detached(a: Any, verb: str) -> Any:
     """A matrix, or an operator, of the same numbers that nothing is differentiated by."""
-    if isinstance(a, Tensor):
-        return a.detach()
-    return _operator(_pytree.tree_map_only(Tensor, torch.detach, _written_out(a)))
+    leaves, structure = _pytree.tree_flatten(a if isinstance(a, Tensor) else written_out(a))
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    with outside([leaves[i] for i in places], verb) as held:
+        for i, tensor in zip(places, held, strict=True):
+            leaves[i] = tensor
+        found = _pytree.tree_unflatten(leaves, structure)
+        if isinstance(a, Tensor):
+            return found
+        if found.get("row") is not None:
+            found["col"] = found["row"]
+        return _operator(found)
 
 
 def tensors_of(a: Any) -> list[Tensor]:
-    if isinstance(a, _mercer.KernelOperator):
-        a = _written_out(a)
+    if is_operator(a):
+        a = written_out(a)
     return [leaf for leaf in _pytree.tree_leaves(a) if isinstance(leaf, Tensor)]
 
 

@@ -24,7 +24,7 @@ def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = No
     if name in ON_MEMORY:
         if proxy is not None:
             raise refusal
-        return _on_memory(name, arguments, options, refusal)
+        return on_memory(name, arguments, options, refusal)
     autograd.require_traceable(name)
     for option in _linalg_calls.OPTIONS:
         if options.get(option) is not None and options[option] is not False:
@@ -38,16 +38,16 @@ def call(name: str, arguments: tuple, options: dict[str, Any], refusal: Any = No
     return VERBS[name](*arguments, **given)
 
 
-def _on_memory(name: str, arguments: tuple, options: dict[str, Any], refusal: Any) -> Any:
+def on_memory(name: str, arguments: tuple, options: dict[str, Any], refusal: Any) -> Any:
     """A function that computes with products alone: solutions have derivatives, preconditioners,
     which say nothing about one, are those of the same numbers without gradients."""
     values = [*arguments, *options.values()]
     tensors = [t for value in values for t in linalg_cg.tensors_of(value)]
     # What else is in a function, or in another library's operator, could not be differentiated by.
     a = arguments[0] if arguments else options.get("a")
-    is_known = isinstance(a, (Tensor, _mercer.KernelOperator))
+    is_known = isinstance(a, Tensor) or linalg_cg.is_operator(a)
     is_solver = name in ("cg", "minres")
-    if not is_known or not linalg_cg.are_memory(tensors, is_mapped=is_solver) or (
+    if not is_known or not linalg_cg.are_memory(tensors, is_mapped=True) or (
         name == "eigh_top"
     ):  # fmt: skip
         raise refusal
@@ -59,7 +59,9 @@ def _on_memory(name: str, arguments: tuple, options: dict[str, Any], refusal: An
             )
         return getattr(linalg_cg, name)(*arguments, **options)
     options = {key: value for key, value in options.items() if key != "a"}
-    return getattr(_mercer, name)(linalg_cg.detached(a), *arguments[1:], **options)
+    held = linalg_cg.detached(a, name)
+    with linalg_cg.outside():
+        return _mercer.unfollowed(name, held, *arguments[1:], **options)
 
 
 def _leaves(value: Any) -> Sequence[Any]:

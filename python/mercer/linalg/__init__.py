@@ -6,9 +6,9 @@ broadcast, strides are honoured.
 
 PyTorch differentiates the functions of stored matrices as often as wanted, in both modes, and
 traces them; a gradient by a symmetric matrix is symmetric, whichever triangle is read. It
-differentiates ``cg``, ``minres`` and ``sap`` by all that their operator is made of, and
-``inv_quad_logdet`` of an operator in reverse mode; a preconditioner is that of the same numbers
-without gradients. ``eigh_top`` refuses tensors that require gradients (NotImplementedError).
+differentiates ``cg``, ``minres``, ``sap``, ``inv_quad_logdet`` and the parts of an operator by all
+that it is made of, within torch.func too; a preconditioner is that of the same numbers without
+gradients. ``eigh_top`` refuses tensors that require gradients (NotImplementedError).
 
 JAX has all of them but ``sap``, with their derivatives, under its transforms too: there, where
 nothing can be raised, what fails is NaN. It takes no first guesses, and does not differentiate
@@ -81,22 +81,27 @@ else:
     class KernelOperator(_mercer.KernelOperator):
         __doc__ = _mercer.KernelOperator.__doc__
 
-        def __new__(cls, f: Any = None, x: Any = None, **options: Any) -> Any:
+        def __new__(cls, f: Any = None, x: Any = None, *, ridge: Any = 0.0, **options: Any) -> Any:
             """Points of DTensors make an operator that is split over their ranks, arrays of Dask
-            one that multiplies by blocks, arrays of JAX one that JAX traces."""
+            one that multiplies by blocks, arrays of JAX one that JAX traces, and tensors within
+            torch.func one that it differentiates and maps."""
             if _is_dask(x):
                 from mercer import dask
 
-                return dask.KernelOperator(f, x, **options)
+                return dask.KernelOperator(f, x, ridge=ridge, **options)
             if _calls.is_jax(x):
                 from mercer import _jax_operator
 
-                return _jax_operator.KernelOperator(f, x, **options)
+                return _jax_operator.KernelOperator(f, x, ridge=ridge, **options)
+            if _calls.are_transformed((x, ridge, *options.values())):
+                from mercer._torch import operator_parts
+
+                return operator_parts.FollowedOperator(f, x, ridge=ridge, **options)
             if not _is_split(x):
                 return super().__new__(cls)
             from mercer._torch.sharded_operator import ShardedOperator
 
-            return ShardedOperator(f, x, **options)
+            return ShardedOperator(f, x, ridge=ridge, **options)
 
         def __init__(self, f: Any, x: Any, *, ridge: Any = 0.0, **options: Any) -> None:
             try:
@@ -104,6 +109,47 @@ else:
             except (NotImplementedError, TypeError, ValueError):
                 _require_one_library("KernelOperator", {"x": x, "ridge": ridge, **options})
                 raise
+
+        def __matmul__(self, v: Any) -> Any:
+            try:
+                return super().__matmul__(v)
+            except NotImplementedError as refusal:
+                return _calls.part(self, "product", v, refusal)
+
+        matvec = matmat = rmatvec = rmatmat = __matmul__
+
+        def __rmatmul__(self, v: Any) -> Any:
+            try:
+                return super().__rmatmul__(v)
+            except NotImplementedError as refusal:
+                turned = v.mT if v.ndim > 1 else v
+                found = _calls.part(self, "product", turned, refusal)
+                return found.mT if v.ndim > 1 else found
+
+        def diagonal(self) -> Any:
+            try:
+                return super().diagonal()
+            except NotImplementedError as refusal:
+                return _calls.part(self, "diagonal", None, refusal)
+
+        def rows(self, i: Any) -> Any:
+            try:
+                return super().rows(i)
+            except NotImplementedError as refusal:
+                return _calls.part(self, "rows", i, refusal)
+
+        for _name in (
+            "__matmul__",
+            "__rmatmul__",
+            "diagonal",
+            "rows",
+            "matvec",
+            "matmat",
+            "rmatvec",
+            "rmatmat",
+        ):
+            locals()[_name].__doc__ = getattr(_mercer.KernelOperator, _name).__doc__
+        del _name
 
     def _is_split(x: Any) -> bool:
         module = _sys.modules.get("torch.distributed.tensor")
@@ -136,6 +182,8 @@ else:
                 return SERVED[name](a, *arguments, **options)
             if _is_of_jax(a):
                 return _calls.of_jax(name, a, *arguments, **options)
+            if hasattr(a, "written"):
+                return _calls.of_transformed(name, a, *arguments, **options)
             return engine(a, *arguments, **options)
 
         return verb
@@ -171,7 +219,8 @@ else:
         return _stochastic.inv_quad_logdet(a, b, **options)
 
     def _is_known_by_products(a: Any) -> bool:
-        if isinstance(a, _mercer.KernelOperator) or hasattr(type(a), "_mercer_multiply"):
+        is_ours = isinstance(a, _mercer.KernelOperator) or hasattr(a, "written")
+        if is_ours or hasattr(type(a), "_mercer_multiply"):
             return True
         scipy = _sys.modules.get("scipy.sparse.linalg")
         return scipy is not None and isinstance(a, scipy.LinearOperator)

@@ -80,7 +80,7 @@ class _Blocks:
             places = self.library.arange(len(square))
             square[places, places] += ridge if isinstance(ridge, float) else ridge[:, 0]
             # What jitter adds makes steps shorter.
-            return mercer.linalg.solve_cholesky(square, gap, overwrite_a=True, jitter=1e-7)
+            return _mercer.unfollowed("solve_cholesky", square, gap, overwrite_a=True, jitter=1e-7)
         return self._nystrom_step(square, ridge, gap)
 
     def _nystrom_step(self, square: Any, ridge: Any, gap: Any) -> Any:
@@ -112,10 +112,10 @@ class _Blocks:
         shift = trace * (4 * np.finfo(_name(square)).eps)
         product = product + shift * test
         core = test.T @ product
-        half = mercer.linalg.cholesky((core + core.T) / 2, jitter=1e-7)
+        half = _mercer.unfollowed("cholesky", (core + core.T) / 2, jitter=1e-7)
         # product core^-T/2, whose left singular vectors and squared values are those sought.
         factor = _right_divided(product, half)
-        squares, turn = mercer.linalg.eigh(factor.T @ factor)
+        squares, turn = _mercer.unfollowed("eigh", factor.T @ factor)
         least = float(squares.max()) * len(square) * np.finfo(_name(square)).eps
         kept = squares > least
         squares, turn = squares[kept], turn[:, kept]
@@ -126,7 +126,7 @@ class _Blocks:
 
 def _right_divided(columns: Any, lower: Any) -> Any:
     """columns lower^-T, by LU, which serves every triangle."""
-    return mercer.linalg.solve_lu(lower, columns.T).T
+    return _mercer.unfollowed("solve_lu", lower, columns.T).T
 
 
 def _name(array: Any) -> str:
@@ -287,7 +287,7 @@ def _worst(squares: Any, right: Any) -> float:
 
 
 def _check(a: Any, b: Any, x0: Any, numbers: dict[str, Any], tol: float) -> None:
-    if not isinstance(a, _mercer.KernelOperator):
+    if not isinstance(a, _mercer.KernelOperator) and not hasattr(a, "written"):
         raise TypeError(f"sap: a must be a KernelOperator of points in memory. Received {type(a)}")
     require_one_library("sap", {"a": a, "b": b, "x0": x0})
     if library_of(b) is None:
@@ -308,8 +308,6 @@ def _check(a: Any, b: Any, x0: Any, numbers: dict[str, Any], tol: float) -> None
         raise DtypeError(f"sap: b must be {a.dtype}. Received {b.dtype}")
     if str(getattr(b, "device", "cpu")) != str(a.device):
         raise ValueError(f"sap: b must lie on {a.device}. Received one on {b.device}.")
-    if a.shape[0] and _least(a) <= 0:
-        raise ValueError("sap: ridges must be positive. Received one of 0.")
 
 
 def block_of(n: int) -> int:
@@ -353,7 +351,7 @@ def sap(
 
     >>> x = mercer.linalg.sap(operator, y, tol=1e-2)
     """
-    n = a.shape[0] if isinstance(a, _mercer.KernelOperator) else 0
+    n = a.shape[0] if hasattr(a, "points") else 0
     size = block_of(n) if block is None else block
     b, x0 = plain(b), plain(x0)
     numbers = {"block": size, "rank": 1 if rank is None else rank, "max_iter": max_iter}
@@ -384,6 +382,8 @@ def computed(
     check: bool, x0: Any = None,
 ) -> Any:  # fmt: skip
     """Of checked arguments, whatever PyTorch records."""
+    if a.shape[0] and _least(a) <= 0:
+        raise ValueError("sap: ridges must be positive. Received one of 0.")
     n, columns = a.shape[0], b if b.ndim == 2 else b[:, None]
     start = 0 * columns if x0 is None else (x0 if b.ndim == 2 else x0[:, None])
     x = _copy(start)
@@ -417,5 +417,5 @@ def _mu(a: Any) -> float:
 
 
 def _least(a: Any) -> float:
-    ridge = a.ridge.detach() if hasattr(a.ridge, "detach") else a.ridge
+    ridge = a.ridge
     return ridge if isinstance(ridge, float) else float(ridge.min())

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mercer import _mercer, linalg
+from mercer import linalg
 from mercer._libraries import namespace_of, plain
 from mercer.errors import LinAlgError
 
@@ -48,15 +48,16 @@ def inv_quad_logdet(
 
 def _logdet(a: Any, vectors: _Vectors, count: int, seed: int, options: dict) -> tuple[Any, Any]:
     most = min(a.shape[0], options["max_iter"] or _MOST_STEPS)
-    if vectors.library.__name__ != "torch" or not isinstance(a, _mercer.KernelOperator):
+    if vectors.library.__name__ != "torch" or hasattr(type(a), "_mercer_multiply"):
         probes = _Probes(a, options["preconditioner"], vectors, count, seed)
         return tuple(vectors.scalar(part) for part in probes.logdet(most))
     from mercer._torch import linalg_cg, linalg_logdet
 
     is_followed = linalg_logdet.is_followed(a)
-    held = linalg_cg.detached(a) if is_followed else a
-    probes = _Probes(held, options["preconditioner"], vectors, count, seed)
-    logdet, error = (vectors.scalar(part) for part in probes.logdet(most))
+    held = linalg_cg.detached(a, _VERB) if is_followed else a
+    with linalg_cg.outside():
+        probes = _Probes(held, options["preconditioner"], vectors, count, seed)
+        logdet, error = (vectors.scalar(part) for part in probes.logdet(most))
     if is_followed:
         logdet = linalg_logdet.followed(logdet, a, probes.start, probes.solved, options)
     return logdet, error
