@@ -7,10 +7,12 @@ Tropp, Webber, 2024). Blocks are small matrices of float64 in NumPy; the caller 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from mercer import _mercer
 from mercer.errors import LinAlgError
 
 _VERB = "rpcholesky"
@@ -84,3 +86,43 @@ class Draws:
     def take(self, pivots: Any, left: Any) -> None:
         self.left = self._checked(left)
         self.left[pivots] = 0
+
+
+def factor(
+    draws: Draws, rank: int, block: int, square_of: Callable[[Any], Any],
+    columns_of: Callable[[Any], Any],
+) -> Any:  # fmt: skip
+    """Columns L [n, r] of Cholesky's factor, in NumPy: square_of(points) is the matrix between some
+    points, columns_of(points) are its columns."""
+    left = draws.left.copy()
+    lower = np.zeros((len(left), 0))
+    for _ in range(4 * rank + 16):
+        if lower.shape[1] >= rank or draws.is_used_up:
+            break
+        proposed = draws.proposed(block)
+        known = lower[proposed]
+        square = square_of(proposed) - known @ known.T
+        taken, small = draws.accepted(proposed, (square + square.T) / 2, rank - lower.shape[1])
+        if len(taken):
+            columns = columns_of(proposed[taken]) - lower @ known[taken].T
+            fresh = np.linalg.solve(small, columns.T).T
+            lower, left = np.concatenate([lower, fresh], 1), left - (fresh**2).sum(1)
+            draws.take(proposed[taken], left)
+            left = draws.left.copy()
+    return lower
+
+
+def preconditioner(lower: Any, ridge: float, dtype: Any) -> Any:
+    """L L^T + ridge of NumPy's arrays."""
+    rounding = np.finfo(dtype).eps
+    turned, small = np.linalg.qr(lower)
+    vectors, roots, _ = np.linalg.svd(small)
+    kept = roots**2 > rounding * max(roots.max(initial=0) ** 2, ridge)
+    rows = np.ascontiguousarray((turned @ vectors[:, kept]).T, dtype)
+    if not kept.any():
+        rows = np.zeros((1, len(lower)), dtype)
+    values = (roots[kept] ** 2).tolist()
+    like = np.zeros((0, 0), dtype)
+    return _mercer.restored_preconditioner(
+        rows, values, [ridge], 0.0, False, 1 - 32 * float(rounding), like
+    )

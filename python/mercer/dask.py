@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 try:
+    import dask
     import dask.array as da
 except ImportError as error:
     raise ImportError(
@@ -37,8 +38,9 @@ import numpy as np
 from dask.layers import ArraySliceDep
 
 import mercer
-from mercer import _dask_blocks, _dask_inputs, _mercer
+from mercer import _dask_blocks, _dask_inputs, _mercer, _random_pivots
 from mercer._dask_inputs import like
+from mercer._derived import leaves
 from mercer._libraries import namespace_of
 
 if TYPE_CHECKING:
@@ -349,8 +351,8 @@ class KernelOperator:
     """The symmetric matrix f(x_m, x_n) + ridge (m = n) of points in chunks, known by its products.
 
     What mercer.linalg.KernelOperator makes of an array of Dask, for ``mercer.linalg.cg``,
-    ``nystrom`` and ``eigh_top``: their products are kernel_product by blocks, on the scheduler that
-    is in force, and their vectors, of n numbers, are arrays of NumPy in memory.
+    ``nystrom``, ``rpcholesky`` and ``eigh_top``: their products are kernel_product by blocks, on
+    the scheduler that is in force, and their vectors, of n numbers, are arrays of NumPy in memory.
 
     f, ridge, weights, w, row, col and parameters: those of mercer.linalg.KernelOperator; ridges and
     weights of points are in memory, row and col as in pairwise. x: [n, K] of float32 or float64, as
@@ -383,6 +385,7 @@ class KernelOperator:
         self._ridges = self._points("ridge", ridge)
         self._weights = None if weights is None else self._points("weights", weights)
         self.x, self.row, self.col, self.w, self.params = pairs.x, row, col, w, params
+        self._row = pairs.row
         self.ridge = float(self._ridges.min(initial=np.inf)) if self._ridges.size else 0.0
 
     def _points(self, name: str, values: Any) -> Any:
@@ -437,6 +440,56 @@ class KernelOperator:
         roots = np.sqrt(self._weights)
         return roots * self._multiply(roots * columns) + self._ridges * columns
 
+    def _mercer_rpcholesky(
+        self, rank: int, *, ridge: float | None = None, block: int | str = "auto", seed: int = 0
+    ) -> Any:
+        """mercer.linalg.rpcholesky: its blocks of rows are columns by chunks, in memory."""
+        ridge = self.ridge if ridge is None else float(ridge)
+        text = str(_mercer.formula_for(self.f, "pairwise", self.w is not None, dict(self.params)))
+        _random_pivots.check(rank, ridge, not leaves(text).isdisjoint("ij"))
+        size = _random_pivots.block_of(block, rank)
+        draws = _random_pivots.Draws(self._diagonal(), float(np.finfo(self.dtype).eps), seed)
+        rank = min(rank, self.shape[0])
+        lower = _random_pivots.factor(draws, rank, size, self._square, self._columns)
+        return _random_pivots.preconditioner(lower, ridge, self.dtype)
+
+    def _sides(self, row: Any, col: Any) -> dict[str, Any]:
+        sides = {"row": row, "col": col, "w": self.w}
+        return {name: value for name, value in sides.items() if value is not None} | self.params
+
+    def _some(self, places: Any) -> tuple[Any, Any, Any]:
+        """Some points, their numbers of row, and the roots of their weights or None."""
+        row = None if self.row is None else self.row[places]
+        points, row = dask.compute(self.x[places], row)
+        roots = None if self._weights is None else np.sqrt(self._weights)
+        if roots is not None:
+            roots = np.broadcast_to(roots, (self.shape[0], 1))[places]
+        return points, row, roots
+
+    def _square(self, places: Any) -> Any:
+        """The matrix of some points, without ridges, in NumPy's float64."""
+        points, row, roots = self._some(places)
+        found = mercer.pairwise(self.f, points, **self._sides(row, row))
+        found = np.asarray(_moved(found, np.empty(0)), np.float64)
+        return found if roots is None else roots * found * roots.T
+
+    def _columns(self, places: Any) -> Any:
+        points, row, roots = self._some(places)
+        found = pairwise(self.f, self.x, points, **self._sides(self.row, row))
+        if type(self.x._meta) is not np.ndarray:
+            found = found.map_blocks(_moved, np.empty((0, 0), self.dtype), dtype=found.dtype)
+        found = found.compute().astype(np.float64)
+        return found if roots is None else np.sqrt(self._weights) * found * roots.T
+
+    def _diagonal(self) -> Any:
+        row = () if self.row is None else (self._row, "m")
+        found = da.blockwise(
+            _diagonal_of, "m", self.x, "mk", *row, concatenate=True, dtype=np.dtype("float64"),
+            meta=np.empty(0), f=self.f, options={"w": self.w, **self.params},
+        ).compute()  # fmt: skip
+        return found if self._weights is None else found * np.broadcast_to(
+            self._weights[:, 0], found.shape)  # fmt: skip
+
     def _multiply(self, columns: Any) -> Any:
         """By the formula alone."""
         rows = (self.x.chunks[0], columns.shape[1:])
@@ -466,3 +519,9 @@ def _moved(block: Any, wanted: Any) -> Any:
     if isinstance(wanted, np.ndarray):
         return block if isinstance(block, np.ndarray) else block.get()
     return namespace_of(wanted).asarray(block)
+
+
+def _diagonal_of(x: Any, row: Any = None, *, f: Any, options: dict[str, Any]) -> Any:
+    """The diagonal of a block of points."""
+    operator = mercer.linalg.KernelOperator(f, x, row=row, col=row, **options)
+    return np.asarray(_moved(operator.diagonal(), np.empty(0)), np.float64)

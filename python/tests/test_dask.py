@@ -17,6 +17,7 @@ import weakref
 import mercer as mc
 import numpy as np
 import pytest
+from mercer import _random_pivots
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -584,6 +585,41 @@ def test_chunks_of_cupy(cupy, rng):
     a = mc.linalg.KernelOperator("gauss", own, ridge=0.1, bandwidth=1.0)
     alone = mc.linalg.KernelOperator("gauss", x, ridge=0.1, bandwidth=1.0)
     np.testing.assert_allclose(mc.linalg.cg(a, b), mc.linalg.cg(alone, b), rtol=1e-7)
+
+
+def test_random_pivots(rng):
+    """Those of the same draws from the stored matrix, and as good as NumPy's own."""
+    x, row = rng.standard_normal((90, 2)), rng.uniform(1, 2, 90)
+    options = {"weights": rng.uniform(0.1, 1, 90), "ridge": rng.uniform(0.2, 1, 90),
+               "row": row, "col": row}  # fmt: skip
+    text = "row*col*exp(-sum(square(x-z)))"
+    with dask.config.set(scheduler="synchronous"):
+        given = da.from_array(x, chunks=((40, 50), -1))
+        operator = mc.linalg.KernelOperator(text, given, **options)
+        inverse = mc.linalg.rpcholesky(operator, 25, block=6, seed=3)
+    alone = mc.linalg.KernelOperator(text, x, **options)
+    a = alone.rows(slice(None))
+    kernel, least = a - np.diag(options["ridge"]), options["ridge"].min()
+    draws = _random_pivots.Draws(kernel.diagonal(), 2.0**-52, 3)
+    lower = _random_pivots.factor(
+        draws, 25, 6, lambda some: kernel[np.ix_(some, some)], lambda some: kernel[:, some]
+    )
+    assert inverse.rank == lower.shape[1] == 25
+    wanted = np.linalg.inv(lower @ lower.T + least * np.eye(90))
+    # Rounding of 1e-15 times the condition of L L^T + ridge, below 2e3, twice.
+    np.testing.assert_allclose(inverse.solve(np.eye(90)), wanted, rtol=0, atol=1e-9)
+    conditions = [np.linalg.cond(p.solve(a)) for p in (inverse, mc.linalg.rpcholesky(alone, 25))]
+    assert conditions[0] < 2 * conditions[1] < np.linalg.cond(a)
+    with pytest.raises(
+        NotImplementedError, match="rpcholesky: is not offered for formulas that re"
+    ):
+        mc.linalg.rpcholesky(
+            mc.linalg.KernelOperator("exp(-sum((x-z)^2))*(i+j)", given), 2, ridge=1
+        )
+    with pytest.raises(ValueError, match="rpcholesky: ridge must be positive"):
+        mc.linalg.rpcholesky(mc.linalg.KernelOperator("gauss", given), 2)
+    with pytest.raises(mc.LinAlgError, match="rpcholesky: a without its ridge must be positive se"):
+        mc.linalg.rpcholesky(mc.linalg.KernelOperator("0-exp(-sum((x-z)^2))", given), 2, ridge=1.0)
 
 
 def test_operators_of_weighted_points(rng):

@@ -182,6 +182,9 @@ else:
                 return SERVED[name](a, *arguments, **options)
             if _is_of_jax(a):
                 return _calls.of_jax(name, a, *arguments, **options)
+            own = getattr(type(a), f"_mercer_{name}", None)
+            if own is not None:
+                return own(a, *arguments, **options)
             if hasattr(a, "written"):
                 return _calls.of_transformed(name, a, *arguments, **options)
             return engine(a, *arguments, **options)
