@@ -9,7 +9,7 @@ from functools import partial
 import mercer as mc
 import numpy as np
 from bench_models import Result, Sets, rmse, seconds
-from mercer.models import KernelRidge
+from mercer.models import KernelRidge, _paths
 from mercer.models._arrays import Space
 from mercer.models._kernels import fit_kernel
 from mercer.models._select import generalised
@@ -74,20 +74,20 @@ def to_residual(sets: Sets, name: str, n: int, bandwidth: float, ridge: float) -
     system, y = system_of("gauss", x, bandwidth, ridge), y[:, None]
     unit = product_time(system, y)
     options = {"solver": "cg", "tol": 1e-4, "seed": 1}
-    preparation, path = seconds(lambda: system.path(np.array([ridge]), "auto", 1))
+    rank = _paths.rank_of(system, "auto")
+    preparation, _ = seconds(lambda: _paths.Inverse(system, np.array([ridge]), rank, 1))
+    operator = system.operator(0.0)
     ours, solution = seconds(lambda: system.solve(y, **options))
-    nystrom, inverse = seconds(
-        lambda: mc.linalg.nystrom(path.operator, path.inverse.rank, ridge=ridge)
-    )
+    nystrom, inverse = seconds(lambda: mc.linalg.nystrom(operator, rank, ridge=ridge))
     steps, answer = seconds(
         lambda: mc.linalg.cg(
-            path.operator, y, ridge=ridge, preconditioner=inverse, tol=1e-4, check=False
+            operator, y, ridge=ridge, preconditioner=inverse, tol=1e-4, check=False
         )
     )
     error = rmse(system.kernel.product(xt, x, solution.coef)[:, 0], yt)
     notes = {"preparation": f"{preparation / unit:.1f} / {nystrom / unit:.1f}"}
     notes |= {"products": f"{solution.n_iter} / {int(answer[2].max())}", "RMSE": f"{error:.4f}"}
-    notes |= {"residual": f"{solution.residual:.1e}", "rank": path.inverse.rank}
+    notes |= {"residual": f"{solution.residual:.1e}", "rank": rank}
     return Result(ours / unit, (nystrom + steps) / unit, notes, "products")
 
 
@@ -107,7 +107,7 @@ def path_of_ridges(sets: Sets) -> Result:
     unit = product_time(system, y)
     ours, (scores, products) = seconds(
         lambda: generalised(
-            system, y, ridges, rank="auto", tol=1e-3, max_iter=None, probes=32, seed=0
+            system, y, ridges, rank="auto", tol=1e-3, max_iter=None, probes=16, seed=0
         )
     )
     wide = x.astype("float64")

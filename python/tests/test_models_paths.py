@@ -57,7 +57,9 @@ def test_forms_are_within_their_bracket():
     inverse = _paths.Inverse(system, RIDGES, 60, 0)
     run = _paths._Run(system, RIDGES, inverse, 1e-3, 300, 0)
     z = np.random.default_rng(1).choice([-1.0, 1.0], (400, 5))
-    run.begin(np.tile(z, 3), np.repeat(np.arange(3), 5), np.tile(np.arange(5), 3))
+    run.begin(
+        np.tile(z, 3), np.repeat(np.arange(3), 5), np.tile(np.arange(5), 3), np.full(15, 20.0)
+    )
     run.go()
     for (i, j), (form, _) in run.forms.items():
         exact = z[:, j] @ np.linalg.solve(k + RIDGES[i] * np.eye(400), z[:, j])
@@ -113,14 +115,46 @@ def test_what_a_recurrence_promised_is_measured(monkeypatch):
         assert (gap <= 1.01e-8 * np.linalg.norm(y, axis=0)).all()
 
 
+def test_float32_reaches_what_float64_measures():
+    """Products in float32 are off by more than tol here: what they leave is measured in float64."""
+    x = np.random.default_rng(0).normal(size=(600, 2)).astype("float32")
+    space = Space(dtype="float32")
+    kernel = fit_kernel("gauss", x, space, bandwidth=2.0)
+    y, ridge = np.sin(3 * x).astype("float32"), 3e-3
+    system, options = System(kernel, x, space, 0.0), OPTIONS | {"probes": 0}
+    found = _paths.solve(system, y, np.array([ridge]), tol=1e-4, **options)
+    k, b = mc.kernel_matrix(mc.gauss(bandwidth=2.0), x.astype("d")), y.astype("d")
+    a = found.columns[0].astype("d")
+    gaps = np.linalg.norm(k @ a + ridge * a - b, axis=0) / np.linalg.norm(b, axis=0)
+    assert found.met.all()
+    assert gaps.max() == pytest.approx(found.residual, rel=1e-3)
+    assert found.residual <= 1e-4
+    narrow = np.linalg.norm(system.with_ridge(ridge).product(a.astype("f")) - k @ a - ridge * a)
+    assert narrow > 1e-4 * np.linalg.norm(b)
+
+
+def test_first_guesses_are_improved():
+    system, y, k = system_of()
+    options = OPTIONS | {"tol": 1e-8, "probes": 0}
+    near = np.linalg.solve(k + 0.3 * np.eye(400), y)
+    found = _paths.solve(system, y, RIDGES, x0=near, **options)
+    assert found.met.all()
+    assert found.residual <= 1e-8
+    again = _paths.solve(system, y, RIDGES[1:2], x0=near, **options)
+    np.testing.assert_array_equal(again.columns[0], near)
+    assert again.taken == 1  # which measures
+
+
 def test_what_has_no_solution_is_not_met():
     system, y, _ = system_of()
     found = _paths.solve(system, y, RIDGES, tol=1e-8, **OPTIONS | {"max_iter": 3})
     assert not found.met.any()
+    assert not found.failed.any()
     negative = fit_kernel("-exp(-sum((x-z)^2))", system.x, system.space)
     bad = System(negative, system.x, system.space, 0.0)
     found = _paths.solve(bad, y, RIDGES, tol=1e-8, **OPTIONS)
     assert not found.met.any()
+    assert found.failed.all()
     y[7, 1] = np.nan
     assert not _paths.solve(system, y, RIDGES, tol=1e-8, **OPTIONS).met.any()
 

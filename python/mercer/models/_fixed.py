@@ -17,7 +17,7 @@ import mercer as mc
 from mercer.models._arrays import Space, library_of
 from mercer.models._base import checked_alpha
 from mercer.models._kernels import FittedKernel
-from mercer.models._solve import auto_rank
+from mercer.models._solve import LEFT, auto_rank
 
 #: Steps where max_iter is None, and columns of the preconditioner at most where rank is "auto".
 STEPS, MOST = 50, 512
@@ -51,7 +51,7 @@ def fit(kernel: FittedKernel, x: Any, targets: Any, ridges: Any, space: Space, *
     signs = space.array(2.0 * (_hashed(space, n, probes, seed) >= 2**31) - 1)
     columns = xp.concatenate([b, signs], axis=1)
     factor, left = low_rank(kernel, x, scale, space, _rank(rank, n), seed)
-    inverse = Inverse.of(factor, ridges + left / 10, space)
+    inverse = Inverse.of(factor, ridges + LEFT * left, space)
 
     def product(v: Any) -> Any:
         flat = v.reshape(n, -1)
@@ -230,7 +230,7 @@ def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int,
     n, xp, wide = x.shape[0], space.xp, space.of("float64")
     diagonal = kernel.diagonal(x)
     diagonal = diagonal if scale is None else diagonal * scale[:, 0] ** 2
-    left, factor = diagonal + 0, space.zeros(n, rank)
+    left, factor = diagonal + 0, space.zeros(rank, n)  # F^T, whose rows lie together
     rounding = 64 * float(np.finfo(space.dtype).eps) * xp.amax(diagonal, 0)
     for start in range(0, rank, BLOCK):
         size = min(BLOCK, rank - start)
@@ -239,16 +239,16 @@ def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int,
         rows = kernel.rows(x, pivots)
         if scale is not None:
             rows = scale[pivots] * rows * scale[:, 0]
-        done = factor[:, :start]
-        rows = rows - done[pivots] @ done.T
+        done = factor[:start]
+        rows = rows - done[:, pivots].T @ done
         square = wide.array(rows[:, pivots])
         square = (square + square.T) / 2 + _identity(size, wide) * wide.array(rounding)
         columns = space.array(inverse_root(square[None], wide)[0]) @ rows
         columns = xp.where(xp.isfinite(columns), columns, 0 * left)  # indefinite: goes without
-        factor[:, start : start + size] = columns.T
+        factor[start : start + size] = columns
         left = left - (columns * columns).sum(0)
         left = xp.where(left > 0, left, 0 * left)
-    return factor, left.sum() / n
+    return factor.T, left.sum() / n
 
 
 def inverse_root(a: Any, space: Space) -> Any:

@@ -12,7 +12,7 @@ A - ridge is nowhere below P - its ridge, and close to where most of the spectru
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from mercer._progress import current, share_of_residual
 from mercer.models import _memory
 from mercer.models._arrays import host
 from mercer.models._fixed import low_rank
-from mercer.models._solve import MAX_RANK, System, auto_rank
+from mercer.models._solve import LEFT, MAX_RANK, TINY, System, auto_rank
 
 #: Products at most where max_iter is None.
 PATIENCE = 300
@@ -35,13 +35,13 @@ FEW = 4
 
 
 def rank_of(system: System, rank: int | str) -> int:
-    """Columns of the preconditioner: on a CPU 700 for 5000 points where rank is "auto"."""
+    """Columns of the preconditioner: on a CPU 800 for 10 000 points where rank is "auto"."""
     if rank != "auto":
         return max(0, min(int(rank), system.n))
     if system.space.device != "cpu":
         wanted = auto_rank(system.n)
     else:
-        wanted = min(int(10 * system.n**0.5), system.n // 4, MAX_RANK)
+        wanted = min(int(8 * system.n**0.5), system.n // 4, MAX_RANK)
     column = system.n * np.dtype(system.space.dtype).itemsize
     return max(1, min(wanted, _memory.free(system.space) // (10 * column)))
 
@@ -52,6 +52,8 @@ class Found:
 
     columns: list[Any]  # a [n, k] of each ridge
     met: np.ndarray  # [R], whether tol was met by all targets
+    failed: np.ndarray  # [R], whether a matrix showed itself not to be positive definite, or NaN
+    residual: float  # the largest |b - A a| / |b|, measured
     traces: np.ndarray  # [R], estimates of the trace of A^-1
     taken: int  # products
 
@@ -67,8 +69,8 @@ class Inverse:
         self.left = max(float(left), 0.0)
         values, self.vectors = mc.linalg.eigh(self.factor.T @ self.factor)
         self.values = np.maximum(host(values).astype("float64"), 0)
-        least = 16 * np.finfo(self.space.dtype).eps * self.values.max(initial=0)
-        self.ridges = np.maximum(ridges + self.left / 10, max(least, 1e-12))
+        self.rounding = 16 * float(np.finfo(self.space.dtype).eps) * self.values.max(initial=0)
+        self.ridges = np.maximum(ridges + LEFT * self.left, max(self.rounding, TINY))
 
     def __call__(self, v: Any, which: np.ndarray) -> Any:
         """P^-1 v for v [n, c], column j with ridge number which[j]."""
@@ -84,8 +86,9 @@ class Inverse:
 
 
 def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: float,
-          max_iter: int | None, probes: int, seed: int, name: str = "path") -> Found:  # fmt: skip
-    """(S K S + ridge) a = b for b [n, k] and every ridge, and the traces of the inverses.
+          max_iter: int | None, probes: int, seed: int, x0: Any = None,
+          name: str = "path") -> Found:  # fmt: skip
+    """(S K S + ridge) a = b for b [n, k] and every ridge, from x0, and the traces of the inverses.
 
     A column whose matrix shows itself not to be positive definite is not met.
     """
@@ -98,14 +101,22 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     system.require_columns(rank, many * k + sum(counts), name)
     draws = np.random.default_rng(seed).choice([-1.0, 1.0], (n, max(counts)))
     signs = space.array(draws)
-    columns = xp.concatenate([part for count in counts for part in (b, signs[:, :count])], axis=1)
-    which = np.repeat(np.arange(many), [k + count for count in counts])
-    owner = np.concatenate([np.arange(k + count) for count in counts])
-    run.begin(columns, which, owner)
+    which, owner = run.columns_of_targets()
+    right = rest = xp.concatenate([b] * many, axis=1)
+    if x0 is not None:
+        run.solved = xp.concatenate([x0] * many, axis=1)
+        rest = right - run.product(run.solved, which)
+    columns = xp.concatenate([rest, *(signs[:, :count] for count in counts)], axis=1)
+    lengths = np.concatenate([space.norms(right), np.full(sum(counts), n**0.5)])
+    which = np.concatenate([which, np.repeat(np.arange(many), counts)])
+    owner = np.concatenate([owner, *(k + np.arange(count) for count in counts)])
+    before = run.taken
+    run.begin(columns, which, owner, lengths)
     run.go()
-    met = run.polish(b) if k else np.ones((many, 0), bool)
+    rest = rest if run.taken == before else None
+    met, residual = run.polish(right, rest) if k else (np.ones((many, 0), bool), 0.0)
     parts = [run.solved[:, i * k : (i + 1) * k] for i in range(many)]
-    return Found(parts, met.all(1), run.traces(), run.taken)
+    return Found(parts, met.all(1), run.failed.any(1), residual, run.traces(), run.taken)
 
 
 class _Run:
@@ -131,54 +142,83 @@ class _Run:
         self.taken += 1
         return self.system.product(v) + v * self.space.array(self.ridges[which])
 
-    def begin(self, r: Any, which: np.ndarray, owner: np.ndarray, lengths: Any = None) -> None:
+    def columns_of_targets(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which ridge and which target they are of, those of a ridge together."""
+        many = len(self.ridges)
+        return np.repeat(np.arange(many), self.k), np.tile(np.arange(self.k), many)
+
+    def begin(self, r: Any, which: np.ndarray, owner: np.ndarray, lengths: np.ndarray) -> None:
+        """r [n, c]: what is left of right-hand sides of these lengths."""
         space = self.space
         self.which, self.owner, self.r, self.x = which, owner, r, 0 * r
-        lengths = space.norms(r) if lengths is None else lengths
         self.count_of_all = len(which)
         self.least = lengths * np.where(owner < self.k, 0.9 * self.tol, LOOSELY)
-        self.p = self.inverse(r, which)
-        self.rho = space.sums(r * self.p)
+        self.p, self.rho = self._preconditioned()
         self.form, self.first = 0 * self.rho, self.rho
         self.low = self.ridges[which] / self.inverse.ridges[which]
         self.radau = 1 / np.maximum(self.low, 1e-300)
         self.part = np.full(len(which), 0.5)  # of a bracket, where the form lies
-        self._leave(self.rho <= 0, self.rho < 0)
+        self._leave(space.norms(r) <= self.least, np.zeros(len(which), bool))
 
-    def polish(self, b: Any) -> np.ndarray:
-        """Columns whose recurrence promised too much go on from what is measured. [R, k]: met."""
-        many, k, space = len(self.ridges), self.k, self.space
-        which, owner = np.repeat(np.arange(many), k), np.tile(np.arange(k), many)
-        right, last = space.xp.concatenate([b] * many, axis=1), np.inf
-        lengths = space.norms(right)
+    def _preconditioned(self) -> tuple[Any, np.ndarray]:
+        """(P^-1 r, r^T P^-1 r); a column whose square is lost in rounding goes without P."""
+        space, z = self.space, self.inverse(self.r, self.which)
+        square = space.sums(self.r * z)
+        lost = square <= 0
+        if lost.any():
+            plain = self.r * space.array(1 / self.inverse.ridges[self.which])
+            z = space.xp.where(space.array(lost) > 0, plain, z)
+            square = space.sums(self.r * z)
+        return z, square
+
+    def polish(self, right: Any, rest: Any = None) -> tuple[np.ndarray, float]:
+        """Columns whose recurrence promised too much go on from what is measured, or known to be
+        left. ([R, k], which met tol; the largest residual as a part of its right-hand side.)
+        """
+        space, (which, owner), last = self.space, self.columns_of_targets(), np.inf
+        lengths, is_wide = space.norms(right), self.system.kernel.precomputed
+        is_wide |= space.dtype == "float64"
+        rest = right - self.product(self.solved, which) if rest is None else rest
         while True:
-            rest = right - self.product(self.solved, which)
             gaps = space.norms(rest)
             met = gaps <= self.tol * lengths
             left = np.flatnonzero(~met & ~self.failed.ravel())
-            worst = (gaps[left] / np.maximum(lengths[left], 1e-300)).max(initial=0)
-            if not left.size or self.taken >= self.most or not worst < 0.75 * last:
-                return met.reshape(many, k)
-            last, index = worst, space.index(left)
-            self.begin(space.array(rest[:, index]), which[left], owner[left], lengths[left])
-            self.go()
+            shares = gaps / np.where(lengths > 0, lengths, 1)
+            worst, is_out = shares[left].max(initial=0), self.taken >= self.most
+            if not left.size or is_out or (is_wide and not worst < 0.75 * last):
+                return met.reshape(-1, self.k), float(shares.max(initial=0))
+            if is_wide:
+                last, index = worst, space.index(left)
+                self.begin(space.array(rest[:, index]), which[left], owner[left], lengths[left])
+                self.go()
+            is_wide, rest = True, self._rest(right, which)
+
+    def _rest(self, right: Any, which: np.ndarray) -> Any:
+        """What the solutions leave of right-hand sides, in float64: float32 would stagnate."""
+        wide, system = self.space.of("float64"), self.system
+        weights = None if system.weights is None else wide.array(system.weights)
+        system = replace(system, x=wide.array(system.x), space=wide, weights=weights)
+        x, self.taken = wide.array(self.solved), self.taken + 1
+        return wide.array(right) - system.product(x) - x * wide.array(self.ridges[which])
 
     def go(self) -> None:
+        """Steps until no column is left; forms are unknown where products run out before."""
         while self.which.size and self.taken < self.most:
             self._step()
-        self._leave(np.ones(len(self.which), bool), np.zeros(len(self.which), bool))
+        self._leave(np.ones(len(self.which), bool), self.owner >= self.k)
 
     def _step(self) -> None:
         space = self.space
         q = self.product(self.p, self.which)
         curvature = space.sums(self.p * q)
         bad = ~(curvature > 0)
+        # Below zero by rounding, a column has stagnated.
+        failed = ~(curvature > -self.inverse.rounding * space.sums(self.p * self.p))
         step = np.where(bad, 0, self.rho / np.where(bad, 1, curvature))
         steps = space.array(step)
         self.x += steps * self.p
         self.r -= steps * q
-        z = self.inverse(self.r, self.which)
-        new = space.sums(self.r * z)
+        z, new = self._preconditioned()
         before, wide = self.form, self.radau * self.rho
         self.form = before + step * self.rho
         gain = np.maximum(self.radau - step, 0)
@@ -194,7 +234,7 @@ class _Run:
         if self.bar is not None:
             self._tell(gaps)
         done |= (self.owner >= self.k) & (narrow <= 2 * BRACKET * self.form)
-        self._leave(done | bad | ~(new > 0), bad)
+        self._leave(done | bad | ~(new > 0), failed)
 
     def _tell(self, gaps: np.ndarray) -> None:
         """The residual that is furthest from what its column wants."""

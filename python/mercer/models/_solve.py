@@ -256,6 +256,8 @@ class System:
                 self, b, rank=rank, tol=tol, max_iter=max_iter or _STEPS, x0=x0, seed=seed,
                 strict=True,
             )  # fmt: skip
+        if not kind_of(self.x) and not self.is_shared:
+            return self._cg_on_host(b, rank, tol, max_iter, x0, seed)
         path = self.path(np.array([self.ridge]), rank, seed)
         x, info, taken = path.columns(b, tol, max_iter, x0)
         if (info == -1).any():
@@ -263,6 +265,18 @@ class System:
         residual = self._residual(x, b)
         solution = Solution(self._coef(x), "cg", taken, residual, None, path.inverse)
         return solution, not info.any()
+
+    def _cg_on_host(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any,
+                    seed: int) -> tuple[Solution, bool]:  # fmt: skip
+        """The host decides a step at a time, where products take longer than that."""
+        from mercer.models import _paths
+
+        found = _paths.solve(self, b, np.array([self.ridge]), rank=rank, tol=tol,
+                             max_iter=max_iter, probes=0, seed=seed, x0=x0)  # fmt: skip
+        if found.failed.any():
+            raise self.not_definite()
+        coef = self._coef(found.columns[0])
+        return Solution(coef, "cg", found.taken, found.residual), bool(found.met.all())
 
     def _coef(self, a: Any) -> Any:
         return a if self.weights is None else a * self.scale
@@ -330,9 +344,7 @@ class Path:
         each = np.repeat(self.ridges, k)
         inverse = self.inverse
         if inverse is not None:
-            # A tenth of what the factor leaves: rough kernels take a third of the products, smooth
-            # ones as many as without.
-            inverse = inverse.with_ridge(np.maximum(each + self.left / 10, TINY).tolist())
+            inverse = inverse.with_ridge(np.maximum(each + LEFT * self.left, TINY).tolist())
         b = b if many == 1 else self.system.space.xp.concatenate([b] * many, axis=1)
         operator, fit = self.operator, current()
         if fit is not None:
@@ -344,6 +356,9 @@ class Path:
         return x, host(info), int(host(taken).max(initial=0))
 
 
+#: The part of what its factor leaves of the mean diagonal that a preconditioner's ridge has more:
+#: rough kernels take a third of the products, smooth ones as many as without.
+LEFT = 0.3
 #: The least ridge of a preconditioner.
 TINY = 1e-12
 

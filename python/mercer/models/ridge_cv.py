@@ -64,7 +64,7 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
         bandwidths: Sequence[float] = (0.25, 0.5, 1.0, 2.0, 4.0),
         metric: Any = None,
         select: str = "auto",
-        n_probes: int = 32,
+        n_probes: int = 16,
         solver: str = "auto",
         rank: int | str = "auto",
         tol: float = 1e-3,
