@@ -137,12 +137,12 @@ def test_refused(draw):
         for wrong in (draw(N), draw(B, N, N), a.half()):
             with pytest.raises(ValueError):
                 call(wrong)
-    for call, wide in (
+    for call, oblong in (
         (linalg.cusolver_eigh, draw(N, N + 1)),
         (linalg.cusolver_mg_eigh, draw(N, N + 1).cpu()),
     ):
         with pytest.raises(ValueError, match="must be square"):
-            call(wide)
+            call(oblong)
     for wrong in (a, draw(B, N, N + 1), draw(B, N, N).half()):
         with pytest.raises(ValueError):
             linalg.cusolver_batched_eigh(wrong)

@@ -18,9 +18,13 @@ OPTIONS = {"rank": 60, "max_iter": None, "probes": 32, "seed": 0}
 
 def system_of(dtype="float64", library="numpy", weighted=False, n=400):
     """(system, y [n, 2], its matrix without a ridge in float64)."""
-    if library == "torch":
-        pytest.importorskip("torch")
-    rng, space = np.random.default_rng(0), Space(library, "cpu", dtype)
+    device = "cpu" if library != "cuda" else "cuda:0"
+    if library != "numpy":
+        torch = pytest.importorskip("torch")
+        if library == "cuda" and not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
+        library = "torch"
+    rng, space = np.random.default_rng(0), Space(library, device, dtype)
     x = rng.normal(size=(n, 3)).astype(dtype)
     y = np.sin(x[:, :2]) + 0.3 * rng.normal(size=(n, 2))
     w = rng.uniform(0.5, 2, n).astype(dtype) if weighted else None
@@ -31,7 +35,7 @@ def system_of(dtype="float64", library="numpy", weighted=False, n=400):
     return System(kernel, space.array(x), space, 0.0, weights), space.array(y), s[:, None] * k * s
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("library", ["numpy", "torch", "cuda"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_columns_meet_their_tolerance(library, dtype, weighted):
@@ -131,6 +135,19 @@ def test_float32_reaches_what_float64_measures():
     assert found.residual <= 1e-4
     narrow = np.linalg.norm(system.with_ridge(ridge).product(a.astype("f")) - k @ a - ridge * a)
     assert narrow > 1e-4 * np.linalg.norm(b)
+
+
+@pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
+def test_scales_of_targets_change_nothing(scale):
+    system, y, _ = system_of("float32")
+    y[:, 1] = 0
+    options = OPTIONS | {"tol": 1e-3}
+    found = _paths.solve(system, y, RIDGES, **options)
+    again = _paths.solve(system, y * np.float32(scale), RIDGES, **options)
+    assert again.met.all()
+    for a, b in zip(found.columns, again.columns, strict=True):
+        np.testing.assert_array_equal(b, a * np.float32(scale))
+        assert (b[:, 1] == 0).all()
 
 
 def test_first_guesses_are_improved():

@@ -93,6 +93,8 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     A column whose matrix shows itself not to be positive definite is not met.
     """
     space, xp, (n, k), many = system.space, system.space.xp, b.shape, len(ridges)
+    scales = _scales(b)  # squares neither overflow nor vanish
+    b, x0 = b / space.array(scales), None if x0 is None else x0 / space.array(scales)
     rank = rank_of(system, rank)
     system.require_columns(rank, many * (k + min(probes, FEW)), name)
     inverse = Inverse(system, ridges, rank, seed)
@@ -115,8 +117,17 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     run.go()
     rest = rest if run.taken == before else None
     met, residual = run.polish(right, rest) if k else (np.ones((many, 0), bool), 0.0)
-    parts = [run.solved[:, i * k : (i + 1) * k] for i in range(many)]
+    parts = [run.solved[:, i * k : (i + 1) * k] * space.array(scales) for i in range(many)]
     return Found(parts, met.all(1), run.failed.any(1), residual, run.traces(), run.taken)
+
+
+def _scales(b: Any) -> np.ndarray:
+    """Powers of two near the largest numbers of the columns [k]."""
+    if b.shape[1] == 0:
+        return np.ones(0)
+    tops = np.stack([host(abs(b[:, j]).max()) for j in range(b.shape[1])]).astype("float64")
+    usable = np.isfinite(tops) & (tops > 0)
+    return 2.0 ** np.floor(np.log2(np.where(usable, tops, 1)))
 
 
 class _Run:
@@ -194,8 +205,11 @@ class _Run:
             is_wide, rest = True, self._rest(right, which)
 
     def _rest(self, right: Any, which: np.ndarray) -> Any:
-        """What the solutions leave of right-hand sides, in float64: float32 would stagnate."""
+        """What the solutions leave of right-hand sides, in float64: float32 would stagnate. A
+        matrix that is given is what it is."""
         wide, system = self.space.of("float64"), self.system
+        if system.kernel.precomputed or self.space == wide:
+            return right - self.product(self.solved, which)
         weights = None if system.weights is None else wide.array(system.weights)
         system = replace(system, x=wide.array(system.x), space=wide, weights=weights)
         x, self.taken = wide.array(self.solved), self.taken + 1

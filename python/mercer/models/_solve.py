@@ -160,12 +160,14 @@ class System:
         s = self.scale
         b = b if s is None else s * b
         reach = self._reach()
-        if reach > tol:
-            self._warn_of_float32(reach, tol, name)
         few = self.n <= DIRECT[self.space.device.partition(":")[0]] or (
             self.space.on_device and reach > tol and self._fits()
         )
         few = few and not self.is_shared
+        iterates = solver == "cg" or (solver == "auto" and not few and not self._is_for_blocks(tol))
+        goes_on = iterates and self._is_on_host()  # residuals go below float32 there
+        if reach > tol and not goes_on:
+            self._warn_of_float32(reach, tol, name)
         if solver == "direct" or (solver == "auto" and few):
             return self._direct(b, keep_factor, name)
         may_turn = solver == "auto" and not self.is_shared
@@ -184,6 +186,8 @@ class System:
         if converged:
             return solution
         if may_turn and self._fits():
+            if reach > tol and goes_on:
+                self._warn_of_float32(reach, tol, name)
             return self._direct(b, keep_factor, name)
         warn_unconverged(name, solution, tol)
         return solution
@@ -202,6 +206,9 @@ class System:
             other = _memory.centers_that_fit(self.n, self.space, available)
         rank = min(rank_of(rank, self.n, self.space), self.n)
         _memory.require_columns(self.n, rank, columns, self.space, name, other)
+
+    def _is_on_host(self) -> bool:
+        return self.space.device == "cpu" and not kind_of(self.x) and not self.is_shared
 
     def _fits(self) -> bool:
         """Whether the matrix takes at most half of the free memory."""
@@ -256,7 +263,7 @@ class System:
                 self, b, rank=rank, tol=tol, max_iter=max_iter or _STEPS, x0=x0, seed=seed,
                 strict=True,
             )  # fmt: skip
-        if not kind_of(self.x) and not self.is_shared:
+        if self._is_on_host():
             return self._cg_on_host(b, rank, tol, max_iter, x0, seed)
         path = self.path(np.array([self.ridge]), rank, seed)
         x, info, taken = path.columns(b, tol, max_iter, x0)
