@@ -95,7 +95,9 @@ def test_splits_lie_in_gaps_between_values():
     assert split.scale >= 1
     same, left = _tree.cut(x[:, 2:], np.arange(400), np.eye(1), SPACE)
     assert left.sum() == 200  # nothing tells the rows apart
-    assert same.scale > 0
+    assert same.scale == 1
+    rare = np.array([[0.0]] * 395 + [[4.0]] * 5)
+    assert _tree.cut(rare, np.arange(400), np.eye(1), SPACE)[0].scale == 4
 
 
 def test_rounding_is_no_gap():

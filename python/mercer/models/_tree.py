@@ -150,7 +150,8 @@ def _at(direction: np.ndarray, values: np.ndarray, order: np.ndarray,
     left = np.zeros(len(order), bool)
     left[order[:at]] = True
     quarters = np.quantile(values, [0.25, 0.75])
-    scale = max(quarters[1] - quarters[0], values[at] - values[at - 1], np.finfo(float).tiny)
+    spreads = (quarters[1] - quarters[0], values[at] - values[at - 1], values[-1] - values[0], 1.0)
+    scale = next(spread for spread in spreads if spread > 0)
     return Split(np.asarray(direction), (values[at - 1] + values[at]) / 2, float(scale)), left
 
 
