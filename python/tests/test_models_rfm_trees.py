@@ -185,6 +185,15 @@ def test_the_temperature_is_that_of_the_validation_data():
     assert m.split_temperature_ > 0
 
 
+def test_own_rows_judge_a_leaf_by_rounds_without_them():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 3))
+    y = np.sin(x[:, 0]) + 0.5 * rng.normal(size=400)
+    # Leaves go through all points, so that what they say of their own would make splits hard.
+    m = small(max_leaf_size=100, n_rounds=0, alpha=1e-6, validation=0.3).fit(x, y)
+    assert m.split_temperature_ > 0
+
+
 def test_validation_data_finds_the_leaves():
     x, y = steps(600)
     right = x[:, 2] > 0

@@ -136,16 +136,18 @@ class _FeatureMachine(Rounds):
             ]  # fmt: skip
         if not parts:
             return 0.0
-        table = []
-        for i, leaf in enumerate(self.leaves_):  # a leaf's own rows by rounds without them
-            said = [own if i == j else leaf._values(some.x) for j, some, own in parts]
-            table.append(np.concatenate([host(values).astype(np.float64) for values in said]))
-        x, y = (np.concatenate([host(a) for a in arrays]) for arrays in
-                ([some.x for _, some, _ in parts], [some.y for _, some, _ in parts]))  # fmt: skip
+        x = space.array(space.xp.concatenate([some.x for _, some, _ in parts]))
+        table = np.stack([host(leaf._values(x)).astype(np.float64) for leaf in self.leaves_])
+        start = 0
+        for i, some, own in parts:
+            if own is not None:  # a leaf's own rows are judged by its rounds without them
+                table[i, start : start + some.n] = host(own)
+            start += some.n
+        y = np.concatenate([host(some.y) for _, some, _ in parts])
         weights = None if parts[0][1].weights is None else np.concatenate(
             [host(some.weights) for _, some, _ in parts]
         )  # fmt: skip
-        return _tree.best_temperature(self.tree_, x, np.stack(table), y, weights)
+        return _tree.best_temperature(self.tree_, host(x), table, y, weights)
 
     def _write(self, best: Round, every: Sample) -> None:
         root, solution = best.root, best.solution
