@@ -142,21 +142,21 @@ class Columns final : public CgColumns {
     CgColumn& state = states_[j];
     T *x = at(x_, j), *p = at(p_, j);
     double vector = 0, product = 0;
-    if (state.matrix == 0 && state.operand == kCgDirection)
+    if (state.of_product == 0 && state.operand == kCgDirection)
       for (std::int64_t i = 0; i < n_; ++i) {
         vector = std::max(vector, std::abs(double(p[i])));
         product = std::max(product, std::abs(double(at(product_, j)[i]) + state.ridge * double(p[i])));
       }
     CgUnit unit = cg_unit(&state, vector, product, sizes_.indefinite ? 0 : 1);
-    if (unit.matrix == state.matrix) return unit;
+    if (unit.of_product == state.of_product) return unit;
     for (std::int64_t i = 0; i < n_; ++i) {
       x[i] = static_cast<T>(unit.of_solution * double(x[i]));
       p[i] = static_cast<T>(unit.of_direction * double(p[i]));
     }
-    state.matrix = unit.matrix;
+    state.of_product = unit.of_product;
     state.inverse = unit.inverse;
     state.product *= unit.of_direction;
-    unit.of_vector /= unit.of_direction;
+    unit.factor *= unit.of_direction;
     return unit;
   }
 
@@ -167,13 +167,13 @@ class Columns final : public CgColumns {
     T *x = at(x_, j), *r = at(r_, j);
     const T *p = at(p_, j), *given = at(product_, j), *right = at(right_, j);
     const auto multiplied = [&](std::int64_t i) {
-      return unit.of_product * double(given[i]) + unit.of_vector * double(p[i]);
+      return unit.factor * double(given[i]) + unit.of_vector * double(p[i]);
     };
     sums_[j].curvature = 0;
     if (state.operand == kCgSolution) {
       for (std::int64_t i = 0; i < n_; ++i) r[i] = static_cast<T>(double(right[i]) - multiplied(i));
     } else {
-      const double curvature = sums_[j].curvature = inner(p_, product_, j, unit.of_product, unit.of_vector);
+      const double curvature = sums_[j].curvature = inner(p_, product_, j, unit.factor, unit.of_vector);
       if (sizes_.indefinite) return step_indefinite(j, curvature, unit);
       const double alpha = curvature > 0 ? state.product / curvature : 0;
       for (std::int64_t i = 0; i < n_; ++i) {
@@ -190,7 +190,7 @@ class Columns final : public CgColumns {
     T* r = at(r_, j);
     const T *v = at(p_, j), *given = at(product_, j), *before = at(v_before_, j);
     for (std::int64_t i = 0; i < n_; ++i)
-      r[i] = static_cast<T>(unit.of_product * double(given[i]) + (unit.of_vector - alpha) * double(v[i]) -
+      r[i] = static_cast<T>(unit.factor * double(given[i]) + (unit.of_vector - alpha) * double(v[i]) -
                             state.beta * double(before[i]));
     sums_[j].residual = dot(r_, r_, j);
   }
@@ -220,7 +220,7 @@ class Columns final : public CgColumns {
   void turn_column(std::int64_t j, CgTurn turn) {
     CgColumn& state = states_[j];
     // Where x is measured, and behind the last round, no direction is made, and z is that of nothing.
-    const double inverse = state.matrix == 0 ? 1 : state.inverse;
+    const double inverse = state.of_product == 0 ? 1 : state.inverse;
     if (state.status == kCgLive && !turn.measures && !turn.last)
       sums_[j].preconditioned = sizes_.preconditioned ? inner(r_, z_, j, inverse, 0) : sums_[j].residual;
     const CgNext next = cg_turn(&state, sums_[j], turn);

@@ -6,7 +6,7 @@
 // that changes a column's state writes it to another place than it is read from, as all blocks of the column read it.
 //
 // Floor: bytes. A round without a preconditioner reads or writes eleven vectors, with one two more and its products.
-// Budget: 72 registers, no shared memory but for the sums of warps.
+// Budget: 80 registers, no shared memory but for the sums of warps.
 #define CG_THREADS 256
 #define CG_RESIDUAL 0
 #define CG_PRECONDITIONED 1
@@ -84,7 +84,7 @@ MERCER_INLINE void cg_store_sizes(const CgArguments& a, const CgPart& at, double
 }
 MERCER_INLINE CgUnit cg_unit_of(const CgArguments& a, const CgPart& at, const CgColumn& state, int turns) {
   double vector = 0, product = 0;
-  if (state.matrix == 0 && state.operand == kCgDirection) {
+  if (state.of_product == 0 && state.operand == kCgDirection) {
     const double *vectors = cg_place(a, at, CG_VECTOR), *products = cg_place(a, at, CG_PRODUCT);
     for (i64 part = 0; part < a.parts; ++part) {
       vector = cg_max(vector, vectors[part]);
@@ -96,7 +96,7 @@ MERCER_INLINE CgUnit cg_unit_of(const CgArguments& a, const CgPart& at, const Cg
 // p^T a p in that unit.
 MERCER_INLINE double cg_curvature(const CgArguments& a, const CgPart& at, const CgColumn& state, const CgUnit& unit) {
   const double sum = cg_sum(a, at, CG_CURVATURE);
-  return state.matrix == 0 ? unit.of_direction * (unit.of_product * sum) : sum;
+  return state.of_product == 0 ? unit.of_direction * (unit.of_direction * sum) * unit.factor : sum;
 }
 
 // The ridge of a column; NaN in place of one that is negative.
@@ -153,9 +153,9 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_measure_curvature(co
   const CgPart at(a);
   const CgColumn state = a.state[at.column];
   if (state.operand != kCgDirection) return;
-  if (state.matrix == 0) cg_store_sizes(a, at, state.ridge);
+  if (state.of_product == 0) cg_store_sizes(a, at, state.ridge);
   const CgUnit unit = cg_unit(&state, 0, 0, 0);
-  cg_store_product(a, at, CG_CURVATURE, a.p, a.product, unit.of_product, unit.of_vector);
+  cg_store_product(a, at, CG_CURVATURE, a.p, a.product, unit.factor, unit.of_vector);
 }
 
 // x and r after the round's product.
@@ -169,16 +169,17 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_step(const __grid_co
   double sum = 0;
   if (state.operand == kCgSolution) {
     for (i64 i = at.first; i < a.rows; i += at.step) {
-      r[i] = (REAL)((double)right[i] - (unit.of_product * (double)product[i] + unit.of_vector * (double)p[i]));
+      r[i] = (REAL)((double)right[i] - (unit.factor * (double)product[i] + unit.of_vector * (double)p[i]));
       sum += (double)r[i] * (double)r[i];
     }
   } else {
     const double curvature = cg_curvature(a, at, state, unit);
-    const double alpha = curvature > 0 ? unit.of_direction * state.product / curvature : 0;
+    const double alpha =
+        curvature > 0 ? unit.of_direction * state.product / curvature * unit.of_direction : 0;
     for (i64 i = at.first; i < a.rows; i += at.step) {
       const double direction = (double)p[i];
-      x[i] = (REAL)(unit.of_solution * (double)x[i] + alpha * (unit.of_direction * direction));
-      r[i] = (REAL)((double)r[i] - alpha * (unit.of_product * (double)product[i] + unit.of_vector * direction));
+      x[i] = (REAL)(unit.of_solution * (double)x[i] + alpha * direction);
+      r[i] = (REAL)((double)r[i] - alpha * (unit.factor * (double)product[i] + unit.of_vector * direction));
       sum += (double)r[i] * (double)r[i];
     }
   }
@@ -198,7 +199,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) minres_step(const __gri
   const double alpha = measures ? 0 : cg_curvature(a, at, state, unit);
   double sum = 0;
   for (i64 i = at.first; i < a.rows; i += at.step) {
-    const double product_of = unit.of_product * (double)product[i] + (unit.of_vector - alpha) * (double)v[i];
+    const double product_of = unit.factor * (double)product[i] + (unit.of_vector - alpha) * (double)v[i];
     r[i] = (REAL)(measures ? (double)right[i] - product_of : product_of - state.beta * (double)before[i]);
     sum += (double)r[i] * (double)r[i];
   }
@@ -214,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) minres_turn_columns(con
     sums.residual = cg_sum(a, at, CG_RESIDUAL);
     sums.curvature = state.operand == kCgDirection ? cg_curvature(a, at, state, unit) : 0;
   }
-  state.matrix = unit.matrix;
+  state.of_product = unit.of_product;
   const MinresNext next = minres_turn(&state, sums, a.turn);
   REAL *x = at.of(a, a.x), *p = at.of(a, a.p), *w = at.of(a, a.w);
   REAL *w_before = at.of(a, a.w_before), *v_before = at.of(a, a.v_before);
@@ -258,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_turn_columns(const _
     sums.preconditioned = a.z == a.r ? sums.residual : cg_sum(a, at, CG_PRECONDITIONED);
     sums.curvature = state.operand == kCgDirection ? cg_curvature(a, at, state, unit) : 0;
   }
-  state.matrix = unit.matrix;
+  state.of_product = unit.of_product;
   state.inverse = unit.inverse;
   state.product *= unit.of_direction;
   const CgNext next = cg_turn(&state, sums, a.turn);

@@ -30,12 +30,12 @@ enum CgOperand { kCgZeros = 0, kCgDirection = 1, kCgSolution = 2 };
 // What the next direction is made of.
 enum CgSource { kCgOfPreconditioned = 0, kCgOfResidual = 1 };
 
-// Vectors of a column are worked on divided by `scale`, a power of two: its largest |b| is from 1 to 2. So is what the
-// matrix a does, by `matrix`, the power of two at or below max |a p| / max |p| of the first direction p: products and
-// ridges are divided by it as they are read, x is multiplied with it. It is 0, and none of that is done, before it is
-// known. P^-1 r is multiplied with `inverse`, which brings the first direction to about 1.
+// Vectors of a column are worked on divided by `scale`, a power of two: its largest |b| is from 1 to 2. Products with a
+// and ridges are multiplied with `of_product` as they are read, the power of two near max |p| / max |a p| of the first
+// direction p, and x is divided by it; it is 0, and none of that is done, before it is known. P^-1 r is multiplied with
+// `inverse`, which brings the first direction to about 1.
 struct CgColumn {
-  double scale, matrix, inverse;
+  double scale, of_product, inverse;
   double ridge;
   double right;     // |b|^2, of the scaled b
   double product;   // r^T z of the last direction
@@ -65,10 +65,10 @@ struct CgTurn {
   double unit;     // what products lose
 };
 
-// matrix and inverse of the state, from the round on in which they become known: p and x are multiplied with
-// of_direction and of_solution, and a p is of_product product + of_vector p, of p as it was.
+// of_product and inverse of the state, from the round on in which they become known. In that round p and x are
+// multiplied with of_direction and of_solution, and a p is of_direction (factor product + of_vector p), of p as it was.
 struct CgUnit {
-  double matrix, inverse, of_product, of_vector, of_direction, of_solution;
+  double of_product, inverse, factor, of_vector, of_direction, of_solution;
 };
 
 struct CgNext {
@@ -92,32 +92,36 @@ MERCER_INLINE int cg_is_finite(double value) { return value - value == 0.0; }
 
 // The power of two at or below a positive number, at least the smallest normal one.
 MERCER_INLINE double cg_power_below(double value) {
-  return value >= 0x1p-1022 ? ldexp(1.0, ilogb(value)) : 0x1p-1022;
+#ifdef __CUDACC_RTC__
+  const double power = __longlong_as_double(__double_as_longlong(value) & 0x7ff0000000000000ll);
+#else
+  const double power = value > 0.0 ? ldexp(1.0, ilogb(value)) : 0.0;
+#endif
+  return power >= 0x1p-1022 ? power : 0x1p-1022;
 }
 
 // How a round reads its vectors, whose operand p has the largest |p| and |a p|, both 0 where they were not looked for.
 // `turns`: directions may have any length, and this first one becomes about 1.
 MERCER_INLINE struct CgUnit cg_unit(const struct CgColumn* c, double vector, double product, int turns) {
-  struct CgUnit unit = {c->matrix, c->matrix == 0.0 ? 1.0 : c->inverse, 1.0, c->ridge, 1.0, 1.0};
-  const int is_direction = c->matrix == 0.0 && c->operand == kCgDirection;
-  if (is_direction && vector > 0.0 && product > 0.0 && cg_is_finite(vector) && cg_is_finite(product)) {
-    const double length = cg_power_below(vector), quotient = cg_power_below(product) / length;
-    unit.matrix = quotient < 0x1p-1022 ? 0x1p-1022 : quotient > 0x1p1022 ? 0x1p1022 : quotient;
-    unit.of_solution = unit.matrix;
-    if (turns) unit.inverse = unit.of_direction = 1.0 / length;
-  }
-  if (unit.matrix == 0.0) return unit;
-  unit.of_product = unit.of_direction / unit.matrix;
-  unit.of_vector = c->ridge * unit.of_product;
+  const int is_known = c->of_product != 0.0;
+  const double factor = is_known ? c->of_product : 1.0;
+  struct CgUnit unit = {c->of_product, is_known ? c->inverse : 1.0, factor, c->ridge * factor, 1.0, 1.0};
+  if (is_known || c->operand != kCgDirection || !(vector > 0.0) || !(product > 0.0)) return unit;
+  if (!cg_is_finite(vector) || !cg_is_finite(product)) return unit;
+  const double length = cg_power_below(vector), quotient = length / cg_power_below(product);
+  unit.of_product = quotient < 0x1p-1022 ? 0x1p-1022 : quotient > 0x1p1022 ? 0x1p1022 : quotient;
+  unit.of_solution = 1.0 / unit.of_product;
+  unit.factor = unit.of_product;
+  unit.of_vector = c->ridge * unit.factor;
+  if (turns) unit.inverse = unit.of_direction = 1.0 / length;
   return unit;
 }
 
-// x of the caller's scale. The quotient of two powers is exact where it is in range; else x scale / matrix, which ends
+// x of the caller's scale. The product of two powers is exact where it is in range; else that of all three, which ends
 // out of range like it, is no less right.
 MERCER_INLINE double cg_solution(const struct CgColumn* c, double x) {
-  if (c->matrix == 0.0) return x * c->scale;
-  const double quotient = c->scale / c->matrix;
-  return cg_is_finite(quotient) && quotient >= 0x1p-1022 ? x * quotient : x * c->scale / c->matrix;
+  const double factor = c->of_product == 0.0 ? 1.0 : c->of_product, power = c->scale * factor;
+  return cg_is_finite(power) && power >= 0x1p-1022 ? x * power : x * c->scale * factor;
 }
 
 // What `info` says of a column that ended so.

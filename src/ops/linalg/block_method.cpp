@@ -66,6 +66,7 @@ double size_to_divide_by(const char* op, const linalg::Operator& a, Context& con
 
 linalg::Operator divided(const char* op, const linalg::Operator& a, double size) {
   linalg::Operator result{a.order, a.dtype, {}, a.device, a.queue};
+  result.queue.allocate = {};  // the run before this one has asked
   result.multiply = [op, size, multiply = a.multiply, queue = a.queue](const Tensor& v, const Tensor& out) {
     multiply(v, out);
     Queue inner = queue;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -135,7 +136,11 @@ class Lanczos {
       while (held_ + 2 * block_ <= stride_ && held_ + block_ <= most_) {
         extend(false);
         const bool full = held_ + block_ > most_;
-        if ((!full && held_ < look_at_) || !is_sound()) continue;
+        if (!full && held_ < look_at_) continue;
+        if (!is_sound()) {
+          if (is_lost()) return k_;
+          continue;
+        }
         const bool near = is_near();
         if (seems_tiny()) return k_;
         if (!near) continue;
@@ -169,6 +174,15 @@ class Lanczos {
     held_ = first - block_;
     extend(true);
     return false;
+  }
+
+  /// Whether the first block that was put off had nothing left because a is too small to be squared.
+  bool is_lost() {
+    if (unit_ != 1 || std::exchange(has_looked_, true)) return false;
+    for (const double length : basis_->last_factor())
+      if (std::abs(length) >= ops::least_size(a_.dtype)) return false;
+    pairs_ = decompose(held_, k_);
+    return seems_tiny();
   }
 
   /// Whether the wanted pairs should meet the tolerance, by what the recurrence says of their residuals; if not, when
@@ -237,7 +251,7 @@ class Lanczos {
   const std::int64_t n_, k_;
   const TopOptions& options_;
   std::unique_ptr<BlockBasis> basis_;
-  bool is_dense_ = false, measured_once_ = false;
+  bool is_dense_ = false, measured_once_ = false, has_looked_ = false;
   std::int64_t block_ = 0, most_ = 0, stride_ = 0, held_ = 0;
   std::int64_t look_at_ = 0, last_look_ = 0;  // vectors held at the next and the last look at the residuals
   double last_excess_ = 0;

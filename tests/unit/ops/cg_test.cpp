@@ -326,9 +326,11 @@ TEST_F(Cg, ScalesOfTheMatrixDoNotMatter) {
           solve(a, b, x, 1);
           // What is computed with squares is not that of Nystrom's approximation of an ordinary matrix to the bit.
           const double lost = preconditioned ? (dtype == Dtype::float64 ? 1e-8 : 1e-3) : 0;
-          for (const int exponent : dtype == Dtype::float64 ? std::vector<int>{-940, -520, 520, 1000}
-                                                            : std::vector<int>{-85, -64, 64, 110})
+          for (const int exponent : dtype == Dtype::float64 ? std::vector<int>{-940, 1000, -520, 520}
+                                                            : std::vector<int>{-85, 110, -64, 64})
             for (const bool both : {false, true}) {
+              const bool is_end = std::abs(exponent) > (dtype == Dtype::float64 ? 600 : 70);
+              if (context.on_cuda() && (!is_end || both == (exponent > 0))) continue;
               const double scale = std::ldexp(1.0, exponent);
               Array matrix(dtype, {n, n}), right(dtype, {n, 2});
               each_index(a.shape(), [&](const Shape& at) { matrix.set(at, scale * read(a, at)); });

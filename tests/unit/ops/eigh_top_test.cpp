@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/emulated.h"
 #include "device/lapack.h"
 #include "mercer/linalg.h"
 #include "ops/linalg_mirror.h"
@@ -280,6 +281,7 @@ TEST_F(EighTop, ScalesOfTheMatrixDoNotMatter) {
     for (const Dtype dtype : kWide)
       for (const int exponent : dtype == Dtype::float64 ? std::vector<int>{-900, -500, 900}
                                                       : std::vector<int>{-80, 90}) {
+        if (context.on_cuda() && is_emulated() && dtype == Dtype::float64) continue;
         const double scale = std::ldexp(1.0, exponent);
         Array a(dtype, {n, n});
         each_index(a.shape(), [&](const Shape& at) { a.set(at, at[0] == at[1] ? scale / double(at[0] + 1) : 0); });
