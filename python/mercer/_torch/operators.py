@@ -412,5 +412,9 @@ def _(*operands):
     return _new(pairs, shape), _new(pairs, shape, torch.int64)
 
 
-for _operator in (pairwise, product, field, agop, reduce, knn):
-    autograd.register(_operator._name.split("::")[-1], _operator)
+_FOLLOWED = {
+    "pairwise": pairwise, "product": product, "field": field, "agop": agop, "reduce": reduce,
+    "knn": knn,
+}  # fmt: skip
+for _name, _operator in _FOLLOWED.items():
+    autograd.register(_name, _operator)

@@ -24,6 +24,8 @@ from mercer._torch.weight_form import GradientByWeights
 NONE = Pairs(*([None] * len(Pairs._fields)))
 # Whether other points and passes over the pairs are taken: 0 as planned, 1 never, 2 always.
 POINTS = PASSES = 0
+# In place of an extent that depends on the data of a traced call.
+_UNKNOWN = 1 << 12
 
 
 class Pass(NamedTuple):
@@ -95,7 +97,10 @@ def _planned(request: _Request) -> list[Pass]:
 
 def _extent(extent: Any) -> int:
     """Of a traced call the extent that it has now: a plan serves all of them."""
-    return extent if type(extent) is int else int(extent.node.hint)
+    if type(extent) is int:
+        return extent
+    hint = extent.node.hint
+    return _UNKNOWN if hint is None else int(hint)
 
 
 def _is_recorded(pairs: Pairs, weights: Weights) -> bool:
