@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from mercer._torch import autograd, batching, linalg_cg, operators, rules, tangents
+from mercer._torch import autograd, batching, linalg_cg, table
 
 
 def _value(
@@ -50,9 +50,9 @@ def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any])
     return value.expand(info.batch_size), 0
 
 
-operators.FUNCTIONS["estimate"] = _value
-rules.RULES["estimate"], tangents.RULES["estimate"] = _gradients, _tangent
-batching.RULES["estimate"] = _mapped
+table.FUNCTIONS["estimate"] = _value
+table.GRADIENTS["estimate"], table.TANGENTS["estimate"] = _gradients, _tangent
+table.MAPPED["estimate"] = _mapped
 
 
 def is_followed(a: Any) -> bool:
