@@ -161,7 +161,7 @@ def test_floor_refuses():
     with pytest.raises(ValueError, match="sm_120"):
         engine.gpu_floor("sum(x*z)", (8, 8, 8), "float32", "sm_75")
     with pytest.raises(ValueError, match="kernel_gradient"):
-        engine.gpu_floor("sum(x*z)", (8, 8, 8), "float32", "sm_90", verb="kernel_reduce")
+        engine.gpu_floor("sum(x*z)", (8, 8, 8), "float32", "sm_90", verb="kernel_agop")
 
 
 def test_every_row_has_a_floor():

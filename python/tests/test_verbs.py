@@ -303,6 +303,18 @@ def test_explain_shows_the_formula():
     assert "abs" in text
 
 
+def test_explain_says_which_way_a_call_on_a_gpu_takes():
+    call = {"shape": (10000, 10000, 64), "target": "sm_90", "verb": "kernel_product"}
+    few, many = (mc.explain("laplace", columns=columns, **call) for columns in (3, 300))
+    assert "\n* direct: at least" in few
+    assert "\n* materialised: at least" in many
+    assert "mma_rhs: refused, more than 16 features" in many
+    with pytest.raises(ValueError, match="the verb must be one of pairwise, kernel_product"):
+        mc.explain("laplace", target="sm_90", verb="kernel_agop")
+    with pytest.raises(ValueError, match="on CPUs the verb must be pairwise"):
+        mc.explain("laplace", verb="knn")
+
+
 def test_results_do_not_depend_on_the_threads(rng):
     x = rng.normal(size=(200, 30)).astype("f")
     with mc.options(threads=1):

@@ -81,17 +81,20 @@ class ExplainedPlans : public plan::Planner {
   plan::Forms forms_;
 };
 
-plan::Verb verb_of(const std::string& name, const char* op) {
+constexpr std::string_view kExplain = "explain", kFloor = "gpu_floor";  // calls, as errors name them
+
+plan::Verb verb_of(const std::string& name, std::string_view op) {
   std::string known;
   for (plan::Verb verb : plan::kVerbs) {
     if (name == plan::name_of(verb)) return verb;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", plan::name_of(verb));
   }
+  if (op == kFloor) known += ", kernel_gradient";
   fail(ErrorKind::invalid_argument, "{}: the verb must be one of {}. Received \"{}\".", op, known, name);
 }
 
 plan::Request request_of(const GpuCall& call, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
-                         Precision precision, const char* op) {
+                         Precision precision, std::string_view op) {
   plan::Request request;
   request.verb = verb_of(call.verb, op);
   request.m = shape.m;
@@ -113,7 +116,7 @@ plan::FloorOf floor_of(const GpuCall& call) {
 
 plan::GpuTimes pairs_times(const Formula& f, ExplainShape shape, Dtype dtype, const plan::GpuInfo& gpu,
                            const GpuCall& call) {
-  const plan::Request request = request_of(call, shape, dtype, gpu, precision_of(call), "gpu_floor");
+  const plan::Request request = request_of(call, shape, dtype, gpu, precision_of(call), kFloor);
   ExplainedPlans plans(ops::explained(f));
   const plan::Choice way = plan::choose(request, plan::costs_of(gpu.capability), {}, plans);
   return plan::way_times(request, way.offer, floor_of(call), gpu, plans);
@@ -172,7 +175,7 @@ std::shared_ptr<const plan::GpuPairPlan> rank_plan(const Formula& f, ExplainShap
   const std::int64_t columns = field->columns(shape.k);
   if (!*field || !plan::pays_rank_outputs(call.columns, columns)) return nullptr;
   plan::GpuPairProblem problem =
-      plan::problem_of(request_of({}, shape, dtype, gpu, Precision::fp32, "explain"), plan::Consumer::product);
+      plan::problem_of(request_of({}, shape, dtype, gpu, Precision::fp32, kExplain), plan::Consumer::product);
   problem.outputs = {field->amplitude};
   problem.product = plan::rank_field_tile(shape.m, shape.n, shape.k,
                                           plan::rank_outputs(call.columns, columns) * columns, {}, Precision::fp32);
@@ -188,7 +191,7 @@ plan::GpuTimes gradient_times(const Formula& f, ExplainShape shape, Dtype dtype,
                               const GpuCall& call) {
   const auto field = field_plan(f, shape, dtype, gpu, call);
   const auto rank = rank_plan(f, shape, dtype, gpu, call);
-  const plan::Request request = request_of({}, shape, dtype, gpu, precision_of(call), "gpu_floor");
+  const plan::Request request = request_of({}, shape, dtype, gpu, precision_of(call), kFloor);
   const plan::GpuFieldProblem& problem = field->problem;
   const double elements = pairs_of(shape) * static_cast<double>(shape.k), columns = static_cast<double>(call.columns);
   plan::GpuTimes times;
@@ -295,7 +298,7 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   const NamedGpu gpu = gpu_named(target);
   Context& context = Context::shared();
   call.products = products_of(context.precision());
-  const plan::Request request = request_of(call, shape, dtype, gpu.info, context.precision(), "explain");
+  const plan::Request request = request_of(call, shape, dtype, gpu.info, context.precision(), kExplain);
   ExplainedPlans plans(explained(f));
   const auto forced = context.state().forced_ways.load();
   const plan::Costs& costs = plan::costs_of(gpu.info.capability);
