@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+import weakref
 
 import mercer as mc
 import numpy as np
@@ -108,6 +109,13 @@ def test_weights_paths_and_components_of_chunks():
     near(places, SpectralEmbedding(2, affinity="rbf", random_state=0).fit_transform(X), 1e-9)
 
 
+def test_a_ridge_that_outweighs_the_kernel():
+    for alpha in (1e4, 1e-3):
+        model = KernelRidge(alpha=alpha, tol=1e-12).fit(chunks(X), Y)
+        one = KernelRidge(alpha=alpha).fit(X, Y)
+        np.testing.assert_allclose(model.dual_coef_, one.dual_coef_, rtol=1e-6, atol=1e-9 / alpha)
+
+
 def test_probabilities_and_scores_of_chunks():
     model = KernelRidgeClassifier(probability=True, random_state=0).fit(chunks(X), NAMES)
     p = model.predict_proba(chunks(NEW, 30))
@@ -124,11 +132,49 @@ def test_a_gaussian_process_of_chunks_takes_steps():
         one = GaussianProcessRegressor("gauss", **options, solver="cg").fit(x, y)
     assert gp.solver_ == "cg"
     np.testing.assert_allclose(gp.theta_, one.theta_, atol=0.05)  # by the probes of two factors
-    with pytest.raises(NotImplementedError, match=r"return_std .* write fit\(X.compute\(\), y\)"):
-        gp.predict(NEW, return_std=True)
+    for option in ("return_std", "return_cov"):
+        with pytest.raises(NotImplementedError, match=rf"{option} .* write fit\(X.compute\(\), y"):
+            gp.predict(NEW, **{option: True})
     near(one.predict(chunks(NEW, 30), return_std=True), one.predict(NEW, return_std=True), 1e-12)
     with pytest.raises(NotImplementedError, match=r"return_cov .* write X.compute\(\)"):
         one.predict(chunks(NEW), return_cov=True)
+
+
+class Stored:
+    """Points in a file, as it were: counts the blocks that are in memory."""
+
+    shape, dtype, ndim = (180, 3), np.dtype("float64"), 2
+
+    def __init__(self):
+        self.points, self.alive, self.most = RNG.normal(size=self.shape), [], 0
+
+    def __getitem__(self, index):
+        block = self.points[index] + 0.0
+        self.alive.append(weakref.ref(block))
+        self.most = max(self.most, sum(ref() is not None for ref in self.alive))
+        return block
+
+
+def test_no_pass_holds_all_chunks():
+    from mercer.models import _gp_base, _products
+    from mercer.models._arrays import Space
+    from mercer.models._spread import mapped
+
+    dask = pytest.importorskip("dask")
+    pytest.importorskip("dask.array")
+    stored, ones = Stored(), np.ones(180)
+    x = dask.array.from_array(stored, chunks=(30, -1), inline_array=True, asarray=None)
+    with warnings.catch_warnings(), dask.config.set(scheduler="synchronous"):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = KernelRidge(metric=[1.0, 2.0, 3.0], max_iter=2, rank=9, random_state=0)
+        model.fit(x, ones, sample_weight=ones).predict(x).compute()
+        KernelDensity().fit(x).score_samples(x).compute()
+        _gp_base._spread(x, ones)
+        scaled = mapped(np.divide, x, np.array([1.0, 2.0, 3.0]))
+        _products.gradient_sums(
+            mc.gauss(bandwidth=1.0), scaled, ones[:, None], ones[:, None], Space()
+        )
+    assert 1 <= stored.most <= 3  # of 6
 
 
 def test_gradients_of_chunks_are_those_of_memory():

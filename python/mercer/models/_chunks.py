@@ -70,7 +70,10 @@ def answered(model: Any, method: Callable[..., Any], X: Any, rest: dict[str, Any
 
 
 def gradient_sums(f: Any, x: da.Array, left: Any, right: Any) -> np.ndarray:
-    """sum over i of x_i times the gradient by x_i, a task for each pair of chunks: [d]."""
+    """sum over i of x_i times the gradient by x_i, a task for each pair of chunks: [d].
+
+    Pairs with one chunk after the other, so that no chunk is held for long.
+    """
     import dask
 
     from mercer.models._ranks import gradient_of_rows
@@ -84,12 +87,12 @@ def gradient_sums(f: Any, x: da.Array, left: Any, right: Any) -> np.ndarray:
     spans = [slice(*pair) for pair in itertools.pairwise(ends) if pair[1] > pair[0]]
     blocks = [x.blocks[i].to_delayed().ravel()[0] for i, n in enumerate(x.chunks[0]) if n]
     sides = [(left[span], right[span]) for span in spans]
-    parts = [
-        sums(rows, others, own, every)
-        for rows, own in zip(blocks, sides, strict=True)
-        for others, every in zip(blocks, sides, strict=True)
-    ]
-    return np.sum(dask.compute(*parts), axis=0)
+    total = np.zeros(x.shape[1])
+    for rows, own in zip(blocks, sides, strict=True):
+        pairs = zip(blocks, sides, strict=True)
+        parts = dask.compute(*(sums(rows, others, own, every) for others, every in pairs))
+        total += np.sum(parts, axis=0)
+    return total
 
 
 def factored(f: Any, x: da.Array, space: Any, rank: int, ridge: float, seed: int) -> Any:

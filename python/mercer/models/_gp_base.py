@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from mercer.models._gp_exact import Problem, problem
 from mercer.models._gp_posterior import Posterior, root_of_covariance
 from mercer.models._kernels import PRECOMPUTED
 from mercer.models._rules import DEVICE, KERNEL, POSITIVE, check
-from mercer.models._spread import Ready, by_rows, kind_of
+from mercer.models._spread import Ready, by_rows, kind_of, known, mapped
 
 ZOO = {name: row["name"] for row in mc.zoo.table for name in (row["name"], *row["aliases"])}
 #: Points up to which a likelihood is computed in float64, whatever the dtype of X.
@@ -108,9 +109,9 @@ def require(model: Any, needed: int, space: Space, what: str, advice: str) -> No
 
 def _spread(x: Any, weights: Any) -> np.ndarray:
     """Standard deviations of the columns, weighted, on the host; 0 where rounding made them."""
-    x = x - x[:1]
+    x = x - known(x[:1])
     share = (weights / weights.sum())[:, None]
-    mean = (x * share).sum(0)
+    mean = known((x * share).sum(0))
     spread = host((((x - mean) ** 2) * share).sum(0)) ** 0.5
     reach = np.abs(host(mean)) + spread
     return np.where(spread > 10 * np.finfo(spread.dtype).eps * reach, spread, 0).astype(np.float64)
@@ -246,14 +247,16 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
         variance = variance * (variance > 0)
         return mean, data.like(out.array(self._in_units(variance) ** 0.5))
 
-    def _parts(self, x: Any, return_std: bool = False, **rest: Any) -> tuple[Any]:
+    def _parts(self, x: Any, **asked: Any) -> tuple[Any]:
         """Means of the posterior, [m, p], where the fitted points are in chunks."""
-        if return_std:
-            raise NotImplementedError(
-                f"{type(self).__name__}.predict: return_std needs the fitted points in memory; "
-                "write fit(X.compute(), y). Received points in chunks"
-            )
-        return (self._posterior.mean(x / self._space.array(self.lengthscale_)),)
+        for name in ("return_std", "return_cov"):
+            if asked.get(name):
+                raise NotImplementedError(
+                    f"{type(self).__name__}.predict: {name} needs the fitted points in memory; "
+                    "write fit(X.compute(), y). Received points in chunks"
+                )
+        x = mapped(operator.truediv, x, self._space.array(self.lengthscale_))
+        return (self._posterior.mean(x),)
 
     def _why_not(self, kind: str) -> str | None:
         return why_not_products(self, kind)

@@ -11,6 +11,7 @@ are the first guess of the next one.
 
 from __future__ import annotations
 
+from operator import truediv
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from mercer.models import _gp_parameters
 from mercer.models._arrays import host
 from mercer.models._gp_exact import Problem, folded, repetitions, total
 from mercer.models._products import factored, gradient_sums, operator
+from mercer.models._spread import mapped
 
 
 class IterativeLikelihood:
@@ -38,7 +40,7 @@ class IterativeLikelihood:
     def system(self, theta: np.ndarray) -> tuple[Any, Any]:
         """K + ridge of the scaled points, and its preconditioner."""
         amplitude, lengthscale, noise = _gp_parameters.values(theta)
-        scaled = self.data.x / self.data.space.array(lengthscale)
+        scaled = mapped(truediv, self.data.x, self.data.space.array(lengthscale))
         ridge = noise / amplitude * self.data.noise_scale
         made = operator(self.data.f, scaled, ridge=ridge)
         middle = float(np.exp(np.log(host(ridge)).mean()))  # P has one number on its diagonal
@@ -68,7 +70,7 @@ class IterativeLikelihood:
         xp = data.space.xp
         left = xp.concatenate([data.y.shape[1] / self.n_probes * s, coef / -amplitude], 1)
         right = xp.concatenate([q, coef], 1)
-        scaled = data.x / data.space.array(lengthscale)
+        scaled = mapped(truediv, data.x, data.space.array(lengthscale))
         sums = gradient_sums(data.f, scaled, left, right, data.space)
         return 0.5 * folded(sums, len(lengthscale))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import numpy as np
 import mercer as mc
 from mercer.models._arrays import Space, exact_products, host, library_of
 from mercer.models._products import kernel_product
-from mercer.models._spread import kind_of
+from mercer.models._spread import kind_of, known, mapped
 
 PRECOMPUTED = "precomputed"
 _ZOO = {name: row for row in mc.zoo.table for name in (row["name"], *row["aliases"])}
@@ -58,12 +59,9 @@ class FittedKernel:
         if self.root is None:
             return x
         root = space.array(self.root)
-        if root.ndim == 1:
-            mapped = x * root
-            return mapped if kind_of(mapped) else space.array(mapped)
         with exact_products:
-            mapped = x @ root
-            return mapped if kind_of(mapped) else space.array(mapped)
+            found = mapped(operator.mul if root.ndim == 1 else operator.matmul, x, root)
+        return found if kind_of(found) else space.array(found)
 
     def matrix(self, x: Any, z: Any = None, out: Any = None) -> Any:
         """[n, n], or [m, n] with z; a copy of x where the matrix is the input."""
@@ -239,11 +237,11 @@ def scale_bandwidth(x: Any, space: Space, weights: Any = None) -> float:
 
 
 def _scale(x: Any, weights: Any) -> Any:
-    x = x - x[:1]  # a shift takes no digits from the variances of points far from 0
+    x = x - known(x[:1])  # a shift takes no digits from the variances of points far from 0
     if weights is None:
-        return (((x - x.sum(0) / x.shape[0]) ** 2).sum() / x.shape[0]) ** 0.5
+        return (((x - known(x.sum(0)) / x.shape[0]) ** 2).sum() / x.shape[0]) ** 0.5
     share = (weights / weights.sum())[:, None]
-    return ((x - (x * share).sum(0)) ** 2 * share).sum() ** 0.5
+    return ((x - known((x * share).sum(0))) ** 2 * share).sum() ** 0.5
 
 
 def median_bandwidth(x: Any, space: Space, random_state: Any = None, count: int = 512) -> float:

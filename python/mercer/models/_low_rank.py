@@ -60,8 +60,11 @@ class LowRank:
         factor = host(self.factor if s is None else self.factor * s)
         u, roots, _ = np.linalg.svd(factor.astype(np.float64), full_matrices=False)
         kept = roots > np.finfo(self.space.dtype).eps * roots.max(initial=0)
-        rows = self.space.array(u[:, kept].T)
-        values, gap = np.square(roots[kept]), 64 * float(np.finfo(self.space.dtype).eps)
+        u, roots = u[:, kept], roots[kept]
+        if not len(roots):  # the ridge outweighs all: one column of weight 0
+            u, roots = np.eye(len(factor), 1), np.zeros(1)
+        rows = self.space.array(u.T)
+        values, gap = np.square(roots), 64 * float(np.finfo(self.space.dtype).eps)
         return mc.linalg._restored_preconditioner(
             rows, values.tolist(), [float(ridge)], 0.0, False, 1 - gap, rows[:0, 0]
         )

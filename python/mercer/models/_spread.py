@@ -26,6 +26,20 @@ def kind_of(a: Any) -> str | None:
     return None
 
 
+def mapped(function: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+    """function(x, y) for points x [n, d] and what all of them share; of Dask a block at a time,
+    which leaves the array one that is read anew for each use."""
+    if kind_of(x) != "dask":
+        return function(x, y)
+    return x.map_blocks(function, y, dtype=x.dtype, meta=x._meta)
+
+
+def known(a: Any) -> Any:
+    """A small array of Dask in memory: what is made of it then needs no chunk that it is made of,
+    which Dask would hold until both are there."""
+    return a.compute() if kind_of(a) == "dask" else a
+
+
 def in_words(a: Any) -> str:
     dtype = str(a.dtype).rpartition(".")[2]
     return f"{_WORDS[kind_of(a) or ''][0]}, {dtype} {list(a.shape)}"
@@ -104,7 +118,7 @@ def by_rows(method: Callable[..., Any]) -> Callable[..., Any]:
             return method(self, *arguments, **named)
         bound = inspect.signature(method).bind(self, *arguments, **named).arguments
         rest = {name: value for name, value in bound.items() if name not in ("self", "X")}
-        if rest.get("return_cov"):
+        if kind is not None and rest.get("return_cov"):
             raise NotImplementedError(
                 f"{type(self).__name__}.{method.__name__}: return_cov is of all pairs of X, which "
                 f"must be in memory; write {written_out('X', X)}. Received {in_words(X)}"

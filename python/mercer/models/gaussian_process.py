@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import truediv
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from mercer.models._gp_posterior import ExactPosterior, SolvedPosterior
 from mercer.models._products import is_shared
 from mercer.models._rules import COUNT, COUNT_OR_NONE, FRACTION, RANK, SOLVER
 from mercer.models._solve import DIRECT, path_rank, rank_of
+from mercer.models._spread import mapped
 
 SUBSET = 1000  # points whose exact fit starts an iterative one
 
@@ -235,7 +237,7 @@ class GaussianProcessRegressor(GaussianProcess):
             _gp_parameters.warn_unsolved(type(self).__name__, likelihood.max_products)
         self._finish(task, best.theta)
         solver = Solver(operator, inverse, 0.1 * self.tol, likelihood.max_products)
-        scaled = given.x / given.space.array(self.lengthscale_)
+        scaled = mapped(truediv, given.x, given.space.array(self.lengthscale_))
         coef = coef / self.amplitude_
         self._posterior = SolvedPosterior(given.f, self.amplitude_, scaled, coef, solver)
         self._keep(task, given, coef)
