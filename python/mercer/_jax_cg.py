@@ -76,7 +76,7 @@ def _answered(
             raise NotImplementedError(
                 f"{verb}: {name} is not offered for arrays of jax. Received one"
             )
-    _check(verb, a, b, ridge, preconditioner)
+    check_arguments(verb, a, b, ridge, preconditioner)
     held = limits(verb, a, tol, max_iter, check)
     inverse = jax.tree.map(jax.lax.stop_gradient, preconditioner)
     x, info, count = solved(a, b, ridge, inverse, held)
@@ -102,7 +102,7 @@ def limits(
     return _Limits(verb, tolerance, most, bool(check))
 
 
-def _check(verb: str, a: Any, b: Any, ridge: Any, preconditioner: Any) -> None:
+def check_arguments(verb: str, a: Any, b: Any, ridge: Any, preconditioner: Any) -> None:
     check_matrix(verb, a)
     n = a.shape[0]
     if not isinstance(b, jax.Array) or b.ndim not in (1, 2) or b.shape[0] != n:

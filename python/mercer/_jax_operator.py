@@ -163,6 +163,20 @@ class KernelOperator:
         found = mercer.kernel_matrix(self._f, self.points[rows], self.points, **self._options(rows))
         return self._scaled(self._scaled(found, rows).T).T
 
+    def product_of_rows(self, rows: Any, v: Any) -> Any:
+        """Some rows of the product with v [n, k], without ridges."""
+        options, given = self._options(rows), self._scaled(v)
+        found = mercer.kernel_product(self._f, self.points[rows], self.points, given, **options)
+        return self._scaled(found, rows)
+
+    def square(self, rows: Any) -> Any:
+        """The matrix of some points, without ridges."""
+        options = self._options(rows)
+        if "col" in options:
+            options["col"] = options["row"]
+        found = mercer.kernel_matrix(self._f, self.points[rows], **options)
+        return self._scaled(self._scaled(found, rows).T, rows)
+
     def kernel_diagonal(self) -> Any:
         """Without ridges: from all pairs of a few points."""
         if self.reads_indices:

@@ -89,7 +89,7 @@ def _is_of_jax(values: tuple) -> bool:
 ITERATED = {
     "cg": "_jax_cg", "eigh_top": "_jax_spectra", "inv_quad_logdet": "_jax_spectra",
     "minres": "_jax_cg", "nystrom": "_jax_inverse", "pivoted_cholesky": "_jax_inverse",
-    "rpcholesky": "_jax_inverse",
+    "rpcholesky": "_jax_inverse", "sap": "_jax_sap",
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""Kernel operators of JAX: parts, preconditioners, minres, eigh_top, both parts of a likelihood,
-and parameter_gradient; against stored float64 matrices, under transforms too."""
+"""Kernel operators of JAX: parts, preconditioners, minres, sap, eigh_top, both parts of a
+likelihood, and parameter_gradient; against stored float64 matrices, under transforms too."""
 
 from __future__ import annotations
 
@@ -99,6 +99,11 @@ def test_parts_of_a_formula_that_reads_indices():
     (lambda a: linalg.eigh_top(a, 1, which="all"), ValueError, 'which must be "largest"'),
     (lambda a: linalg.minres(a, jnp.ones(N), x0=jnp.ones(N)), NotImplementedError, "minres: x0"),
     (lambda a: linalg.inv_quad_logdet(a, jnp.ones(N), n_probes=0), ValueError, "n_probes must be"),
+    (lambda a: linalg.sap(a, jnp.ones(N), rank=3), NotImplementedError, "sap: rank is not offered"),
+    (lambda a: linalg.sap(a, jnp.ones(N), block=0), ValueError, "sap: block must be positive"),
+    (lambda a: linalg.sap(gauss(ridge=0.0), jnp.ones(N)), ValueError, "ridges must be positive"),
+    (lambda a: linalg.sap(linalg.KernelOperator("exp(-sum((x-z)^2))*(i+j)", a.points, ridge=0.1),
+                          jnp.ones(N)), NotImplementedError, "sap: is not offered for formulas"),
     (lambda a: linalg.cg(a, jnp.ones(N), preconditioner=linalg.nystrom(made(np.asarray), 3)),
      ValueError, "cg: preconditioner must be made by .* of the library of a, jax"),
 ])  # fmt: skip
@@ -222,6 +227,31 @@ def test_derivatives_of_minimal_residuals():
     operator = jax.grad(lambda h: linalg.minres(gauss(h), where[2], tol=1e-13).sum())(1.0)
     exact = jax.grad(lambda h: jnp.linalg.solve(indefinite(h, -0.1), where[2]).sum())(1.0)
     np.testing.assert_allclose(operator, exact, rtol=1e-8)
+
+
+def test_sketch_and_project():
+    """Residuals as promised, and derivatives to the tolerance times the condition of 400."""
+    operator = made(jnp.asarray)
+    whole, b = dense(operator), jnp.asarray(B)
+    x, info, sweeps = linalg.sap(operator, b, block=12, tol=1e-6, check=False)
+    assert (info == 0).all()
+    assert (sweeps > 1).all()
+    gap = np.linalg.norm(whole @ x - B, axis=0) / np.linalg.norm(B, axis=0)
+    assert (gap <= 1.01e-6).all()
+    np.testing.assert_array_equal(linalg.sap(operator, b, block=12, tol=1e-6), x)
+    lost = linalg.sap(operator, b.at[0, 0].set(jnp.nan), block=12, tol=1e-6, check=False)
+    assert lost[1].tolist() == [-1, 0]
+    assert np.isnan(lost[0][:, 0]).all()
+    with pytest.raises(mc.LinAlgError, match="sap: residuals must be at most 1e-06 of b"):
+        linalg.sap(operator, b, block=12, tol=1e-6, max_iter=1)
+
+    def ours(h):
+        return jnp.sin(linalg.sap(gauss(h), b, block=20, tol=1e-12, max_iter=500)).sum()
+
+    def theirs(h):
+        return jnp.sin(jnp.linalg.solve(indefinite(h, -0.1), b)).sum()
+
+    np.testing.assert_allclose(jax.jit(jax.grad(ours))(1.0), jax.grad(theirs)(1.0), rtol=1e-7)
 
 
 # ---- Spectra. -----------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ differentiates ``cg``, ``minres``, ``sap``, ``inv_quad_logdet`` and the parts of
 that it is made of, within torch.func too; a preconditioner is that of the same numbers without
 gradients. ``eigh_top`` refuses tensors that require gradients (NotImplementedError).
 
-JAX has all of them but ``sap``, with their derivatives, under its transforms too: there, where
-nothing can be raised, what fails is NaN. It takes no first guesses, and does not differentiate
-``eigh_top``.
+JAX has all of them, with their derivatives, under its transforms too: there, where nothing can be
+raised, what fails is NaN. It takes no first guesses and no ``rank`` of ``sap``, and does not
+differentiate ``eigh_top``.
 
 On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small
 matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import mercer
-from mercer import _mercer, _watchers
+from mercer import _linalg_calls, _mercer, _watchers
 from mercer._libraries import namespace_of, plain
 from mercer._mixed import library_of, require_one_library
 from mercer._progress import current, share_of_residual
@@ -351,6 +351,11 @@ def sap(
 
     >>> x = mercer.linalg.sap(operator, y, tol=1e-2)
     """
+    if library_of(a) == "jax":
+        return _linalg_calls.of_jax(
+            "sap", a, b, block=block, rank=rank, tol=tol, max_iter=max_iter, x0=x0, seed=seed,
+            check=check,
+        )  # fmt: skip
     n = a.shape[0] if hasattr(a, "points") else 0
     size = block_of(n) if block is None else block
     b, x0 = plain(b), plain(x0)
