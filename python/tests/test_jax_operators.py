@@ -238,7 +238,6 @@ def test_sketch_and_project():
     assert (sweeps > 1).all()
     gap = np.linalg.norm(whole @ x - B, axis=0) / np.linalg.norm(B, axis=0)
     assert (gap <= 1.01e-6).all()
-    np.testing.assert_array_equal(linalg.sap(operator, b, block=12, tol=1e-6), x)
     lost = linalg.sap(operator, b.at[0, 0].set(jnp.nan), block=12, tol=1e-6, check=False)
     assert lost[1].tolist() == [-1, 0]
     assert np.isnan(lost[0][:, 0]).all()

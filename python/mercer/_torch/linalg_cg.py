@@ -56,12 +56,12 @@ def system_of(
 
 def is_operator(a: Any) -> bool:
     """Whether it is made of points: also of such as a transform of torch.func holds."""
-    return isinstance(a, _mercer.KernelOperator) or hasattr(a, "written")
+    return isinstance(a, _mercer.KernelOperator) or hasattr(type(a), "_mercer_is_followed")
 
 
 def written_out(operator: Any) -> dict[str, Any]:
     """The arguments that it was made with; arrays that its formula carries are parameters."""
-    if hasattr(operator, "written"):
+    if hasattr(type(operator), "_mercer_is_followed"):
         return operator.written
     f, x, ridge, params, *rest = operator.__reduce__()[1]
     sides, params = dict(rest[0]) if rest else {}, dict(params)

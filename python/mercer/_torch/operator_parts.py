@@ -40,6 +40,7 @@ class FollowedOperator:
     """The symmetric matrix of a KernelOperator, of tensors within a transform of torch.func."""
 
     __array_ufunc__ = None
+    _mercer_is_followed = True  # on the class: whatever stands for a tensor has all attributes
 
     def __init__(
         self, f: Any, x: Any, *, ridge: Any = 0.0, weights: Any = None, w: Any = None,

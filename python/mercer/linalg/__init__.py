@@ -185,7 +185,7 @@ else:
             own = getattr(type(a), f"_mercer_{name}", None)
             if own is not None:
                 return own(a, *arguments, **options)
-            if hasattr(a, "written"):
+            if hasattr(type(a), "_mercer_is_followed"):
                 return _calls.of_transformed(name, a, *arguments, **options)
             return engine(a, *arguments, **options)
 
@@ -222,7 +222,7 @@ else:
         return _stochastic.inv_quad_logdet(a, b, **options)
 
     def _is_known_by_products(a: Any) -> bool:
-        is_ours = isinstance(a, _mercer.KernelOperator) or hasattr(a, "written")
+        is_ours = isinstance(a, _mercer.KernelOperator) or hasattr(type(a), "_mercer_is_followed")
         if is_ours or hasattr(type(a), "_mercer_multiply"):
             return True
         scipy = _sys.modules.get("scipy.sparse.linalg")

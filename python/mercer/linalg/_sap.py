@@ -287,7 +287,7 @@ def _worst(squares: Any, right: Any) -> float:
 
 
 def _check(a: Any, b: Any, x0: Any, numbers: dict[str, Any], tol: float) -> None:
-    if not isinstance(a, _mercer.KernelOperator) and not hasattr(a, "written"):
+    if not isinstance(a, _mercer.KernelOperator) and not hasattr(type(a), "_mercer_is_followed"):
         raise TypeError(f"sap: a must be a KernelOperator of points in memory. Received {type(a)}")
     require_one_library("sap", {"a": a, "b": b, "x0": x0})
     if library_of(b) is None:
@@ -356,7 +356,7 @@ def sap(
             "sap", a, b, block=block, rank=rank, tol=tol, max_iter=max_iter, x0=x0, seed=seed,
             check=check,
         )  # fmt: skip
-    n = a.shape[0] if hasattr(a, "points") else 0
+    n = a.shape[0] if hasattr(type(a), "points") else 0
     size = block_of(n) if block is None else block
     b, x0 = plain(b), plain(x0)
     numbers = {"block": size, "rank": 1 if rank is None else rank, "max_iter": max_iter}
