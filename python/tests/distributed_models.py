@@ -22,7 +22,7 @@ from mercer.models import (
     SparseGaussianProcessRegressor,
     SpectralEmbedding,
     _memory,
-    _solve,
+    _paths,
 )
 from sklearn.base import clone
 
@@ -101,7 +101,7 @@ def check_faults_of_one_rank(ranks):
             raises(RuntimeError, f"rank {last}: ValueError: this rank", lambda: model.fit(x, y))
     with pytest.MonkeyPatch.context() as patch:
         if ranks.rank == 0:
-            patch.setattr(_solve.System, "_residual", interrupted)
+            patch.setattr(_paths._Run, "polish", interrupted)
         raises(KeyboardInterrupt, "", lambda: model.fit(x, y))
     with pytest.MonkeyPatch.context() as patch:
         if ranks.rank == last:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
-from mercer.models import _paths
+from mercer.models import _local_inverse, _paths
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import fit_kernel
 from mercer.models._solve import System
@@ -69,6 +69,52 @@ def test_forms_are_within_their_bracket():
         exact = z[:, j] @ np.linalg.solve(k + RIDGES[i] * np.eye(400), z[:, j])
         assert abs(form / exact - 1) <= 2 * _paths.BRACKET + _paths.LOOSELY**2
     assert len(run.forms) == 15
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_inverses_among_neighbours(weighted, monkeypatch):
+    """Forms and traces of C, whose rows are made one by one here."""
+    monkeypatch.setattr(_local_inverse, "ROWS", 150)
+    system, _, k = system_of(weighted=weighted)
+    z = np.random.default_rng(1).choice([-1.0, 1.0], (400, 5))
+    forms, traces = _local_inverse.controls(system, RIDGES, z)
+    apart = ((system.x[:, None] - system.x) ** 2).sum(2)
+    for i, ridge in enumerate(RIDGES):
+        c = np.zeros((400, 400))
+        for row in range(400):
+            near = np.argsort(apart[row])[: _local_inverse.NEIGHBOURS]
+            block = k[np.ix_(near, near)] + ridge * np.eye(len(near))
+            c[row, near] = np.linalg.solve(block, np.eye(len(near))[:, 0])
+        assert traces[i] == pytest.approx(np.trace(c), rel=1e-9)
+        np.testing.assert_allclose(forms[i], (z * (c @ z)).sum(0), rtol=1e-9)
+
+
+def test_traces_of_rough_kernels_take_neighbours(monkeypatch):
+    """Where the preconditioner says little of a trace, the error is a fraction of what it was."""
+    space, x = Space(), np.random.default_rng(0).normal(size=(400, 2))
+    kernel = fit_kernel("matern12", x, space, bandwidth=2.0)
+    system, ridges = System(kernel, x, space, 0.0), np.array([0.1, 0.01])
+    exact = [np.trace(np.linalg.inv(system.matrix(ridge))) for ridge in ridges]
+
+    def errors():
+        found = [
+            _paths.solve(system, x[:, :1], ridges, tol=1e-3, **OPTIONS | {"seed": seed}).traces
+            for seed in range(6)
+        ]
+        return np.sqrt(((np.array(found) / exact - 1) ** 2).mean(0))
+
+    with_neighbours = errors()
+    monkeypatch.setattr(_paths, "ERROR", np.inf)
+    assert (with_neighbours < 0.5 * errors()).all()
+
+
+def test_duplicates_have_neighbours_too():
+    system, *_ = system_of()
+    x = system.x.copy()
+    x[:50] = x[0]  # more than are neighbours
+    near = _local_inverse._neighbours(System(system.kernel, x, system.space, 0.0))
+    assert (near[:, 0] == np.arange(400)).all()
+    assert all(len(set(row)) == _local_inverse.NEIGHBOURS for row in near)
 
 
 @pytest.mark.parametrize("rank", [0, 1, 60])

@@ -16,6 +16,7 @@ from mercer.models import (
     KernelRidgeCV,
     RFMRegressor,
     SparseGaussianProcessRegressor,
+    _paths,
     _solve,
 )
 from sklearn.base import clone
@@ -101,7 +102,7 @@ def test_failures_close_the_bar_and_leave_none_behind(bars):
 
     bars.append(None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_solve.System, "_residual", stop)
+        patch.setattr(_paths._Run, "polish", stop)
         with pytest.raises(KeyboardInterrupt):
             KernelRidge(solver="cg", progress=True).fit(X, Y)
     assert bars[-1].closed == 1

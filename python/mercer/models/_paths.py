@@ -22,6 +22,7 @@ from mercer._progress import current, share_of_residual
 from mercer.models import _memory
 from mercer.models._arrays import host
 from mercer.models._fixed import low_rank
+from mercer.models._local_inverse import controls
 from mercer.models._solve import LEFT, MAX_RANK, TINY, System, auto_rank
 
 #: Products at most where max_iter is None.
@@ -32,6 +33,8 @@ BRACKET = 5e-3
 LOOSELY = 0.03
 #: Signs of a ridge at least.
 FEW = 4
+#: The standard error of a trace, as a part of it, that asks for another control variate.
+ERROR = 2.5e-3
 
 
 def rank_of(system: System, rank: int | str) -> int:
@@ -118,7 +121,7 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     rest = rest if run.taken == before else None
     met, residual = run.polish(right, rest) if k else (np.ones((many, 0), bool), 0.0)
     parts = [run.solved[:, i * k : (i + 1) * k] * space.array(scales) for i in range(many)]
-    return Found(parts, met.all(1), run.failed.any(1), residual, run.traces(), run.taken)
+    return Found(parts, met.all(1), run.failed.any(1), residual, run.traces(signs), run.taken)
 
 
 def _scales(b: Any) -> np.ndarray:
@@ -188,7 +191,7 @@ class _Run:
         """
         space, (which, owner), last = self.space, self.columns_of_targets(), np.inf
         lengths, is_wide = space.norms(right), self.system.kernel.precomputed
-        is_wide |= space.dtype == "float64"
+        is_wide |= space.dtype == "float64" or self.system.is_in_chunks
         rest = right - self.product(self.solved, which) if rest is None else rest
         while True:
             gaps = space.norms(rest)
@@ -208,7 +211,7 @@ class _Run:
         """What the solutions leave of right-hand sides, in float64: float32 would stagnate. A
         matrix that is given is what it is."""
         wide, system = self.space.of("float64"), self.system
-        if system.kernel.precomputed or self.space == wide:
+        if system.kernel.precomputed or system.is_in_chunks or self.space == wide:
             return right - self.product(self.solved, which)
         weights = None if system.weights is None else wide.array(system.weights)
         system = replace(system, x=wide.array(system.x), space=wide, weights=weights)
@@ -276,17 +279,35 @@ class _Run:
         for name in ("which", "owner", "least", "rho", "form", "first", "low", "radau", "part"):
             setattr(self, name, getattr(self, name)[kept])
 
-    def traces(self) -> np.ndarray:
-        """Of A^-1 for each ridge, with P^-1 as the control variate of the forms."""
-        known, found = self.inverse.traces(), np.full(len(self.ridges), np.nan)
-        for i in range(len(self.ridges)):
-            pairs = np.array([pair for (ridge, _), pair in self.forms.items() if ridge == i])
-            if not len(pairs):
-                continue
-            form, control = pairs.T
-            spread = control - control.mean()
-            slope = 1.0
-            if len(pairs) >= 2 * FEW:
-                slope = spread @ form / max(spread @ spread, 1e-300)
-            found[i] = form.mean() + slope * (known[i] - control.mean())
+    def traces(self, signs: Any) -> np.ndarray:
+        """Of A^-1 for each ridge, from the forms of signs [n, probes].
+
+        P^-1 is their control variate, and inverses among neighbours where that leaves much.
+        """
+        found, errors = np.array([self._trace(i) for i in range(len(self.ridges))]).T
+        shares = errors / np.maximum(abs(found), 1e-300)
+        has_points = not (self.system.kernel.precomputed or self.system.is_in_chunks)
+        if (shares > ERROR).any() and has_points:
+            large = np.flatnonzero(shares > ERROR / 3)  # neighbours, once found, serve all
+            forms, traces = controls(self.system, self.ridges[large], signs)
+            for i, form, trace in zip(large, forms, traces, strict=True):
+                found[i] = self._trace(i, form, trace)[0]
         return found
+
+    def _trace(self, i: int, form: Any = None, trace: float = 0.0) -> tuple[float, float]:
+        """(of A^-1 for ridge i, its standard error); form: of another control with this trace."""
+        owners = sorted(own for ridge, own in self.forms if ridge == i)
+        if not owners:
+            return np.nan, np.nan
+        values, first = np.array([self.forms[i, own] for own in owners]).T
+        held, known = [first], [self.inverse.traces()[i]]
+        if form is not None and len(owners) >= 2 * FEW:
+            held.append(form[np.array(owners) - self.k])
+            known.append(trace)
+        means = np.mean(held, axis=1)
+        spread, slopes = np.array(held).T - means, np.ones(1)
+        if len(owners) >= 2 * FEW:
+            slopes = np.linalg.lstsq(spread, values - values.mean(), rcond=None)[0]
+        found = values.mean() + slopes @ (known - means)
+        rest = values - values.mean() - spread @ slopes
+        return found, float(np.sqrt(rest @ rest / max(len(owners) - 2, 1) / len(owners)))

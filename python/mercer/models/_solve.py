@@ -120,12 +120,17 @@ class System:
         """Whether the matrix is known by its products alone."""
         return is_shared(self.x)
 
+    @property
+    def is_in_chunks(self) -> bool:
+        """Whether points are read by passes alone."""
+        return kind_of(self.x) == "dask"
+
     def path(self, ridges: np.ndarray, rank: int | str, seed: int) -> Path:
         """S K S by products, a preconditioner, and these ridges."""
         operator = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
         if rank == "auto":
             rank = rank_of(rank, self.n, self.space, path_rank(self.n, self.space))
-        if kind_of(self.x) == "dask":
+        if self.is_in_chunks:
             inverse = self._by_passes(int(rank), min(ridges), seed)
         else:
             inverse = preconditioner(whole(operator), int(rank), min(ridges), seed)
@@ -208,7 +213,8 @@ class System:
         _memory.require_columns(self.n, rank, columns, self.space, name, other)
 
     def _is_on_host(self) -> bool:
-        return self.space.device == "cpu" and not kind_of(self.x) and not self.is_shared
+        """Whether the steps are `_paths`'; ranks take those of one process."""
+        return self.space.device == "cpu" and not self.is_in_chunks
 
     def _fits(self) -> bool:
         """Whether the matrix takes at most half of the free memory."""
