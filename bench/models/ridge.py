@@ -96,7 +96,7 @@ def without_what_is_left(sets: Sets, name: str) -> Result:
     x, y, *_ = sets.load(name, 6000, dtype="float32")
     system, y = system_of("matern12", x, 10.0, 1e-3), y[:, None]
     path = system.path(np.array([1e-3]), 450, 0)
-    counts = [p.columns(y, 1e-3, 400)[2] for p in (path, replace(path, left=0.0))]
+    counts = [p.columns(y, np.array([1e-3]), 1e-3, 400)[2] for p in (path, replace(path, left=0.0))]
     return Result(*counts, {}, "products")
 
 

@@ -59,7 +59,7 @@ def test_forms_are_within_their_bracket():
     """The bracket holds the form: where it is narrow, so is the error."""
     system, _, k = system_of()
     inverse = _paths.Inverse(system, RIDGES, 60, 0)
-    run = _paths._Run(system, RIDGES, inverse, 1e-3, 300, 0)
+    run = _paths._Run(system, RIDGES, inverse, 1e-3, 300, np.empty(0, int))
     z = np.random.default_rng(1).choice([-1.0, 1.0], (400, 5))
     run.begin(
         np.tile(z, 3), np.repeat(np.arange(3), 5), np.tile(np.arange(5), 3), np.full(15, 20.0)

@@ -46,7 +46,7 @@ def peer(**options):
 
 
 def ours(**options):
-    return KernelRidge(bandwidth=3.0, alpha=0.1, **options)
+    return KernelRidge(**{"bandwidth": 3.0, "alpha": 0.1} | options)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -82,6 +82,65 @@ def test_conjugate_gradients_agree(weighted, way):
     taken = model.n_iter_
     model.set_params(warm_start=True).fit(X, Y, weights)
     assert model.n_iter_ < taken
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"solver": "direct"},
+        {"solver": "cg", "tol": 1e-10},
+        {"solver": "sap", "tol": 1e-8},
+        {"centers": X[:60], "solver": "direct"},
+        {"centers": X[:60], "solver": "falkon", "tol": 1e-10, "max_iter": 300},
+    ],
+    ids=lambda options: options["solver"] + "-centers" * ("centers" in options),
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_ridge_for_each_output(options, weighted, way):
+    weights = np.random.default_rng(0).random(len(X)) + 0.5 if weighted else None
+    y, alpha = np.stack([Y, X[:, 0], X[:, 1] ** 2], 1), np.array([0.1, 3.0, 0.1])
+    alone = KernelRidge(bandwidth=3.0, solver="direct", centers=options.get("centers"))
+    columns = [alone.set_params(alpha=a).fit(X, y[:, j], weights).predict(TEST)
+               for j, a in enumerate(alpha)]  # fmt: skip
+    model = KernelRidge(bandwidth=3.0, alpha=alpha, **options).fit(X, y, weights)
+    np.testing.assert_array_equal(model.alpha_, alpha)
+    expected = np.stack(columns, 1)
+    scale = abs(expected).max(0)
+    np.testing.assert_allclose(model.predict(TEST) / scale, expected / scale, atol=1e-5)
+    again = model.set_params(warm_start=True).fit(X, y, weights)
+    np.testing.assert_allclose(again.predict(TEST) / scale, expected / scale, atol=1e-5)
+
+
+def test_ridges_for_outputs_are_scikit_learns():
+    y, alpha = np.stack([Y, X[:, 0]], 1), np.array([0.1, 3.0])
+    reference = peer().set_params(alpha=alpha).fit(X, y)
+    scale = abs(reference.dual_coef_).max(0)
+    for given in (alpha, list(alpha)):
+        model = ours(alpha=given).fit(X, y)
+        np.testing.assert_allclose(
+            model.dual_coef_ / scale, reference.dual_coef_ / scale, atol=1e-10
+        )
+    assert model.residual_ < 1e-12
+    assert ours(alpha=[0.1]).fit(X, Y).alpha_ == 0.1
+    stream = ours(alpha=alpha, centers=X[:40]).partial_fit(X[:90], y[:90])
+    stream.partial_fit(X[90:], y[90:])
+    whole = ours(alpha=alpha, centers=X[:40]).fit(X, y)
+    np.testing.assert_allclose(stream.predict(TEST), whole.predict(TEST), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "alpha", [[0.1, 0.2], [0.1, 0.2, -1.0], [0.1, 0.2, np.nan], np.ones((3, 1)), ["a", "b", "c"]]
+)
+def test_ridges_that_are_none(alpha):
+    with pytest.raises(ValueError, match=r"one for each output of y, of the shape \(3,\)"):
+        ours(alpha=alpha).fit(X, np.stack([Y, Y, Y], 1))
+
+
+def test_classes_and_fixed_steps_take_one_ridge():
+    with pytest.raises(ValueError, match=r"'alpha' parameter of KernelRidgeClassifier"):
+        KernelRidgeClassifier(alpha=[0.1, 0.2]).fit(X, Y > 0)
+    with pytest.raises(ValueError, match="alpha must be one number"):
+        ours(alpha=[0.1, 0.2], solver="fixed").fit(X, np.stack([Y, Y], 1))
 
 
 def test_float32_stays_float32():

@@ -58,7 +58,8 @@ def near(found, expected, bound):
 # (estimator, what is said to that of points in memory, targets, methods, bound)
 ESTIMATORS = [
     (KernelRidge(alpha=0.1, tol=1e-12), {"solver": "cg"}, Y, ("predict",), 1e-9),
-    (KernelRidge(metric=[1.0, 2.0, 0.5], bandwidth="median", random_state=0, tol=1e-12),
+    (KernelRidge(metric=[1.0, 2.0, 0.5], bandwidth="median", alpha=[1.0, 0.3], random_state=0,
+                 tol=1e-12),
      {"solver": "cg"}, np.stack([Y, LABELS], 1), ("predict",), 1e-9),
     (KernelRidgeClassifier(tol=1e-12), {"solver": "cg"}, NAMES,
      ("predict", "decision_function"), 1e-9),

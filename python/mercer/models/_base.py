@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.validation import check_is_fitted
 
-from mercer.models._arrays import Data, library_of, validate
+from mercer.models._arrays import Data, host, library_of, validate
 from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed, fit_kernel
 from mercer.models._rules import NOT_NEGATIVE, check, refuse_ignored
 from mercer.models._solve import ALL_SOLVERS, Solution, System
@@ -139,6 +139,18 @@ def why_not_products(estimator: Any, kind: str, **wanted: Any) -> str | None:
     if kind == "dask" and getattr(estimator, "device", None) not in (None, "cpu"):
         return "device= needs the points in memory; chunks of CuPy compute on their device"
     return None
+
+
+def checked_alphas(estimator: Any, outputs: int) -> Any:
+    """Its ``alpha`` as a float, or as an array [outputs] where there is one for each."""
+    numbers = np.asarray(host(estimator.alpha))
+    ok = numbers.dtype.kind in "biuf" and numbers.shape in ((), (1,), (outputs,))
+    if not ok or not (np.isfinite(numbers) & (numbers >= 0)).all():
+        raise InvalidParameterError(
+            f"The 'alpha' parameter of {type(estimator).__name__} must be a number from 0 on, or "
+            f"one for each output of y, of the shape ({outputs},). Got {estimator.alpha!r} instead."
+        )
+    return float(numbers.reshape(())) if numbers.size == 1 else numbers.astype(np.float64)
 
 
 def checked_alpha(alpha: Any) -> float:

@@ -20,7 +20,7 @@ from mercer.models import _memory
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
 from mercer.models._low_rank import solved_by
-from mercer.models._solve import Solution, add_diagonal
+from mercer.models._solve import Solution, add_diagonal, in_groups
 
 #: Centres up to which summing the matrix costs less than twenty steps of conjugate gradients.
 EXACT = 1000
@@ -75,16 +75,20 @@ class Moments:
             target += right.T @ wide.array(y[start:stop])
         return Moments(gram, target)
 
-    def solve(self, kernel: FittedKernel, z: Any, ridge: float, space: Space) -> Any:
-        """Coefficients [m, k] in float64."""
+    def solve(self, kernel: FittedKernel, z: Any, ridge: Any, space: Space) -> Any:
+        """Coefficients [m, k] in float64; ridge: a number, or one for each column."""
         kernel.require_symmetric()
         wide = space.of("float64")
         regular = kernel.matrix(wide.array(z))
-        a = self.gram + ridge * regular
-        return mc.linalg.solve_cholesky(a, self.target, jitter=_JITTER)
+
+        def solve(ridge: float, target: Any, _: Any) -> Solution:
+            a = self.gram + ridge * regular
+            return Solution(mc.linalg.solve_cholesky(a, target, jitter=_JITTER), "direct", 1, 0.0)
+
+        return in_groups(ridge, self.target, None, wide, solve).coef
 
 
-def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,
+def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: Any, space: Space,
           *, solver: str, tol: float, max_iter: int | None, coef0: Any,
           name: str) -> tuple[Solution, bool, Moments | None]:  # fmt: skip
     """Coefficients of the centres z for y [n, k], whether tol was met, and the sums, if taken."""
@@ -96,7 +100,16 @@ def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: flo
     _memory.require(needed, space, what, x.shape[0], name)
     if not exact:
         steps = 100 if max_iter is None else max_iter
-        return *falkon(kernel, x, z, y, weights, ridge, space, tol, steps, coef0), None
+        met: list[bool] = []
+
+        def descend(ridge: float, y: Any, coef0: Any) -> Solution:
+            found, converged = falkon(
+                kernel, x, z, y, weights, ridge, space, tol, steps, coef0
+            )  # fmt: skip
+            met.append(converged)
+            return found
+
+        return in_groups(ridge, y, coef0, space, descend), all(met), None
     moments = Moments.none(m, y.shape[1], space).plus(kernel, x, z, y, weights, space)
     coef = moments.solve(kernel, z, ridge, space)
     return Solution(space.array(coef), "direct", 1, 0.0), True, moments

@@ -53,9 +53,9 @@ def rank_of(system: System, rank: int | str) -> int:
 class Found:
     """Of R ridges and k targets."""
 
-    columns: list[Any]  # a [n, k] of each ridge
-    met: np.ndarray  # [R], whether tol was met by all targets
-    failed: np.ndarray  # [R], whether a matrix showed itself not to be positive definite, or NaN
+    columns: list[Any]  # a [n, k] of each ridge, or of all targets where each has its own
+    met: np.ndarray  # [R], or [1], whether tol was met by all targets
+    failed: np.ndarray  # as met, whether a matrix showed not to be positive definite, or NaN
     residual: float  # the largest |b - A a| / |b|, measured
     traces: np.ndarray  # [R], estimates of the trace of A^-1
     taken: int  # products
@@ -90,38 +90,42 @@ class Inverse:
 
 def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: float,
           max_iter: int | None, probes: int, seed: int, x0: Any = None,
-          name: str = "path") -> Found:  # fmt: skip
+          each: np.ndarray | None = None, name: str = "path") -> Found:  # fmt: skip
     """(S K S + ridge) a = b for b [n, k] and every ridge, from x0, and the traces of the inverses.
 
-    A column whose matrix shows itself not to be positive definite is not met.
+    each: [k], the number of the one ridge of each target. A column whose matrix shows itself not to
+    be positive definite is not met.
     """
     space, xp, (n, k), many = system.space, system.space.xp, b.shape, len(ridges)
     scales = _scales(b)  # squares neither overflow nor vanish
     b, x0 = b / space.array(scales), None if x0 is None else x0 / space.array(scales)
     rank = rank_of(system, rank)
-    system.require_columns(rank, many * (k + min(probes, FEW)), name)
+    copies = many if each is None else 1
+    targets = copies * k
+    system.require_columns(rank, targets + many * min(probes, FEW), name)
     inverse = Inverse(system, ridges, rank, seed)
-    run = _Run(system.with_ridge(0.0), ridges, inverse, tol, max_iter or PATIENCE, k)
+    each = np.repeat(np.arange(many), k) if each is None else each
+    run = _Run(system.with_ridge(0.0), ridges, inverse, tol, max_iter or PATIENCE, each)
     counts = [run.count(i, probes) for i in range(many)]
-    system.require_columns(rank, many * k + sum(counts), name)
+    system.require_columns(rank, targets + sum(counts), name)
     draws = np.random.default_rng(seed).choice([-1.0, 1.0], (n, max(counts)))
     signs = space.array(draws)
-    which, owner = run.columns_of_targets()
-    right = rest = xp.concatenate([b] * many, axis=1)
+    right = rest = xp.concatenate([b] * copies, axis=1)
     if x0 is not None:
-        run.solved = xp.concatenate([x0] * many, axis=1)
-        rest = right - run.product(run.solved, which)
+        run.solved = xp.concatenate([x0] * copies, axis=1)
+        rest = right - run.product(run.solved, each)
     columns = xp.concatenate([rest, *(signs[:, :count] for count in counts)], axis=1)
     lengths = np.concatenate([space.norms(right), np.full(sum(counts), n**0.5)])
-    which = np.concatenate([which, np.repeat(np.arange(many), counts)])
-    owner = np.concatenate([owner, *(k + np.arange(count) for count in counts)])
+    which = np.concatenate([each, np.repeat(np.arange(many), counts)])
+    owner = np.concatenate([np.arange(targets), *(targets + np.arange(c) for c in counts)])
     before = run.taken
     run.begin(columns, which, owner, lengths)
     run.go()
     rest = rest if run.taken == before else None
-    met, residual = run.polish(right, rest) if k else (np.ones((many, 0), bool), 0.0)
-    parts = [run.solved[:, i * k : (i + 1) * k] * space.array(scales) for i in range(many)]
-    return Found(parts, met.all(1), run.failed.any(1), residual, run.traces(signs), run.taken)
+    met, residual = run.polish(right, rest) if k else (np.ones(0, bool), 0.0)
+    parts = [run.solved[:, i * k : (i + 1) * k] * space.array(scales) for i in range(copies)]
+    met, failed = met.reshape(copies, k).all(1), run.failed.reshape(copies, k).any(1)
+    return Found(parts, met, failed, residual, run.traces(signs), run.taken)
 
 
 def _scales(b: Any) -> np.ndarray:
@@ -134,14 +138,18 @@ def _scales(b: Any) -> np.ndarray:
 
 
 class _Run:
-    """The columns that are left, each for a ridge and one of k targets or of random signs."""
+    """The columns that are left, each for a ridge and one of k targets or of random signs.
+
+    each: [k], the number of each target's ridge.
+    """
 
     def __init__(self, system: System, ridges: np.ndarray, inverse: Inverse, tol: float, most: int,
-                 k: int) -> None:  # fmt: skip
-        self.system, self.space, self.inverse, self.k = system, system.space, inverse, k
+                 each: np.ndarray) -> None:  # fmt: skip
+        self.system, self.space, self.inverse = system, system.space, inverse
+        self.each, self.k = each, len(each)
         self.ridges, self.tol, self.most, self.taken = ridges, tol, most, 0
-        self.solved = self.space.zeros(system.n, len(ridges) * k)
-        self.failed = np.zeros((len(ridges), k), bool)
+        self.solved = self.space.zeros(system.n, self.k)
+        self.failed = np.zeros(self.k, bool)
         self.bar = current()
         self.forms: dict[tuple[int, int], tuple[float, float]] = {}  # and those with P^-1
 
@@ -155,11 +163,6 @@ class _Run:
     def product(self, v: Any, which: np.ndarray) -> Any:
         self.taken += 1
         return self.system.product(v) + v * self.space.array(self.ridges[which])
-
-    def columns_of_targets(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which ridge and which target they are of, those of a ridge together."""
-        many = len(self.ridges)
-        return np.repeat(np.arange(many), self.k), np.tile(np.arange(self.k), many)
 
     def begin(self, r: Any, which: np.ndarray, owner: np.ndarray, lengths: np.ndarray) -> None:
         """r [n, c]: what is left of right-hand sides of these lengths."""
@@ -187,23 +190,23 @@ class _Run:
 
     def polish(self, right: Any, rest: Any = None) -> tuple[np.ndarray, float]:
         """Columns whose recurrence promised too much go on from what is measured, or known to be
-        left. ([R, k], which met tol; the largest residual as a part of its right-hand side.)
+        left. ([k], which met tol; the largest residual as a part of its right-hand side.)
         """
-        space, (which, owner), last = self.space, self.columns_of_targets(), np.inf
+        space, which, last = self.space, self.each, np.inf
         lengths, is_wide = space.norms(right), self.system.kernel.precomputed
         is_wide |= space.dtype == "float64" or self.system.is_in_chunks
         rest = right - self.product(self.solved, which) if rest is None else rest
         while True:
             gaps = space.norms(rest)
             met = gaps <= self.tol * lengths
-            left = np.flatnonzero(~met & ~self.failed.ravel())
+            left = np.flatnonzero(~met & ~self.failed)
             shares = gaps / np.where(lengths > 0, lengths, 1)
             worst, is_out = shares[left].max(initial=0), self.taken >= self.most
             if not left.size or is_out or (is_wide and not worst < 0.75 * last):
-                return met.reshape(-1, self.k), float(shares.max(initial=0))
+                return met, float(shares.max(initial=0))
             if is_wide:
                 last, index = worst, space.index(left)
-                self.begin(space.array(rest[:, index]), which[left], owner[left], lengths[left])
+                self.begin(space.array(rest[:, index]), which[left], left, lengths[left])
                 self.go()
             is_wide, rest = True, self._rest(right, which)
 
@@ -267,8 +270,8 @@ class _Run:
         for j in np.flatnonzero(leaves):
             i, own = int(self.which[j]), int(self.owner[j])
             if own < self.k:
-                self.failed[i, own] |= failed[j]
-                self.solved[:, i * self.k + own] += self.x[:, j]
+                self.failed[own] |= failed[j]
+                self.solved[:, own] += self.x[:, j]
             elif not failed[j]:
                 missing = max(float(self.part[j] * self.radau[j] * self.rho[j]), 0.0)
                 missing = missing if missing < self.form[j] / 10 else 0.0  # no ridge, no bracket

@@ -8,6 +8,7 @@ the prediction at x is sum_n f(x, x_n) coef_n, as in scikit-learn.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,12 +69,15 @@ class Buffer:
 
 @dataclass
 class System:
-    """Points x [n, d] as the kernel sees them (or the matrix itself), weights [n] and a ridge."""
+    """Points x [n, d] as the kernel sees them (or the matrix itself), weights [n] and a ridge.
+
+    The ridge may be an array of NumPy, one for each column of what ``product`` and ``solve`` take.
+    """
 
     kernel: FittedKernel
     x: Any
     space: Space
-    ridge: float
+    ridge: Any
     weights: Any = None
     buffer: Buffer = field(default_factory=Buffer)
     has_centers: bool = True  # whether its estimator has the parameter, which errors then name
@@ -107,13 +111,18 @@ class System:
         s = self.scale
         inner = a if s is None else s * a
         product = self.space.array(self.kernel.product(self.x, self.x, inner))
-        return (product if s is None else s * product) + self.ridge * a
+        ridge = self.space.array(self.ridge) if self._has_ridges else self.ridge
+        return (product if s is None else s * product) + ridge * a
 
     def operator(self, ridge: float) -> Any:
         """S K S + ridge by products."""
         return operator(
             self.kernel.formula, self.x, ridge=ridge, weights=self.weights, **self.kernel.params
         )
+
+    @property
+    def _has_ridges(self) -> bool:
+        return isinstance(self.ridge, np.ndarray)
 
     @property
     def is_shared(self) -> bool:
@@ -126,7 +135,7 @@ class System:
         return kind_of(self.x) == "dask"
 
     def path(self, ridges: np.ndarray, rank: int | str, seed: int) -> Path:
-        """S K S by products, a preconditioner, and these ridges."""
+        """S K S by products, and a preconditioner for these ridges."""
         operator = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
         if rank == "auto":
             rank = rank_of(rank, self.n, self.space, path_rank(self.n, self.space))
@@ -134,7 +143,7 @@ class System:
             inverse = self._by_passes(int(rank), min(ridges), seed)
         else:
             inverse = preconditioner(whole(operator), int(rank), min(ridges), seed)
-        return Path(self, ridges, operator, inverse, diagonal_left(operator, inverse))
+        return Path(self, operator, inverse, diagonal_left(operator, inverse))
 
     def _by_passes(self, rank: int, ridge: float, seed: int) -> Any:
         """The preconditioner of points in chunks: a block of pivots takes a pass over these."""
@@ -231,6 +240,12 @@ class System:
 
     def _direct(self, b: Any, keep_factor: bool, name: str) -> Solution:
         self.require_matrix(name)
+        return in_groups(
+            self.ridge, b, None, self.space,
+            lambda ridge, b, _: self.with_ridge(ridge)._factored(b, keep_factor),
+        )  # fmt: skip
+
+    def _factored(self, b: Any, keep_factor: bool) -> Solution:
         a = self.matrix()
         if keep_factor:
             factor, info = mc.linalg.cholesky(a, overwrite_a=True, check=False)
@@ -251,6 +266,17 @@ class System:
              seed: int) -> tuple[Solution, bool]:  # fmt: skip
         if self.kernel.precomputed:
             raise ValueError('solver="sap" needs points. Received kernel="precomputed"')
+        met: list[bool] = []
+
+        def sweep(ridge: float, b: Any, x0: Any) -> Solution:
+            found, converged = self.with_ridge(ridge)._swept(b, tol, max_iter, x0, seed)
+            met.append(converged)
+            return found
+
+        return in_groups(self.ridge, b, x0, self.space, sweep), all(met)
+
+    def _swept(self, b: Any, tol: float, max_iter: int | None, x0: Any,
+               seed: int) -> tuple[Solution, bool]:  # fmt: skip
         sweeps = {} if max_iter is None else {"max_iter": max_iter}
         x, info, taken = mc.linalg.sap(
             self.operator(self.ridge), b, tol=tol, x0=x0, seed=seed, check=False, **sweeps
@@ -262,7 +288,7 @@ class System:
 
     def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any,
             seed: int) -> tuple[Solution, bool]:  # fmt: skip
-        if self.space.on_device:
+        if self.space.on_device and not self._has_ridges:
             from mercer.models import _low_rank
 
             return _low_rank.steps(
@@ -271,8 +297,9 @@ class System:
             )  # fmt: skip
         if self._is_on_host():
             return self._cg_on_host(b, rank, tol, max_iter, x0, seed)
-        path = self.path(np.array([self.ridge]), rank, seed)
-        x, info, taken = path.columns(b, tol, max_iter, x0)
+        path = self.path(np.atleast_1d(self.ridge), rank, seed)
+        each = np.broadcast_to(self.ridge, b.shape[1])
+        x, info, taken = path.columns(b, each, tol, max_iter, x0)
         if (info == -1).any():
             raise self.not_definite()
         residual = self._residual(x, b)
@@ -284,8 +311,10 @@ class System:
         """The host decides a step at a time, where products take longer than that."""
         from mercer.models import _paths
 
-        found = _paths.solve(self, b, np.array([self.ridge]), rank=rank, tol=tol,
-                             max_iter=max_iter, probes=0, seed=seed, x0=x0)  # fmt: skip
+        each = np.broadcast_to(self.ridge, b.shape[1])
+        ridges, each = np.unique(each, return_inverse=True)
+        found = _paths.solve(self, b, ridges, rank=rank, tol=tol, max_iter=max_iter, probes=0,
+                             seed=seed, x0=x0, each=each)  # fmt: skip
         if found.failed.any():
             raise self.not_definite()
         coef = self._coef(found.columns[0])
@@ -307,7 +336,7 @@ class System:
         smallest, rounding = self.smallest_eigenvalue()
         wider = rounding > -smallest and self.space.dtype == "float32"
         return mc.LinAlgError(
-            f"the kernel matrix plus alpha = {self.ridge:g} is not positive definite in "
+            f"the kernel matrix plus alpha = {np.min(self.ridge):g} is not positive definite in "
             f"{self.space.dtype}: its smallest eigenvalue without alpha is near {smallest:.2g}. "
             f"alpha = {2 * (max(-smallest, 0) + rounding):.1e} would do"
             + (", and float64 a smaller one" if wider else "")
@@ -328,12 +357,12 @@ class System:
             return 0.0
         some = self.x if self.kernel.precomputed else self.space.array(self.x[:1])
         top = abs(float(self.kernel.diagonal(some)[0]))
-        return 6e-8 * self.n**0.5 * top / max(self.ridge, 1e-300)
+        return 6e-8 * self.n**0.5 * top / max(float(np.min(self.ridge)), 1e-300)
 
     def _warn_of_float32(self, reach: float, tol: float, name: str) -> None:
         warnings.warn(
             f"{name}: float32 leaves a relative residual of about {min(reach, 1):.1g} where "
-            f"alpha = {self.ridge:g}, above tol = {tol:g}. Pass float64, or a larger "
+            f"alpha = {np.min(self.ridge):g}, above tol = {tol:g}. Pass float64, or a larger "
             "alpha or tol",
             ConvergenceWarning,
             stacklevel=4,
@@ -342,23 +371,19 @@ class System:
 
 @dataclass
 class Path:
-    """One operator S K S for many ridges, which share each product."""
+    """One operator S K S for columns of many ridges, which share each product."""
 
     system: System
-    ridges: np.ndarray
     operator: Any
     inverse: Any  # a preconditioner, or None
     left: float  # of a diagonal of S K S, what the preconditioner's factor leaves on average
 
-    def columns(self, b: Any, tol: float, max_iter: int | None,
+    def columns(self, b: Any, each: np.ndarray, tol: float, max_iter: int | None,
                 x0: Any = None) -> tuple[Any, np.ndarray, int]:  # fmt: skip
-        """(a [n, R k], info [R k], products) for b [n, k], the columns of a ridge together."""
-        many, k = len(self.ridges), b.shape[1]
-        each = np.repeat(self.ridges, k)
+        """(a [n, k], info [k], products) for b [n, k] with a ridge for each column."""
         inverse = self.inverse
         if inverse is not None:
             inverse = inverse.with_ridge(np.maximum(each + LEFT * self.left, TINY).tolist())
-        b = b if many == 1 else self.system.space.xp.concatenate([b] * many, axis=1)
         operator, fit = self.operator, current()
         if fit is not None:
             operator = Watched(operator, fit, b, x0, each, tol, max_iter, self.system.space)
@@ -367,6 +392,25 @@ class Path:
             max_iter=max_iter, x0=x0, check=False,
         )  # fmt: skip
         return x, host(info), int(host(taken).max(initial=0))
+
+
+def in_groups(ridges: Any, b: Any, x0: Any, space: Space,
+              solve: Callable[[float, Any, Any], Solution]) -> Solution:  # fmt: skip
+    """What ``solve`` finds for each distinct ridge, with its columns of b [n, k] and of x0.
+
+    ridges: a number, or one for each column.
+    """
+    if not isinstance(ridges, np.ndarray):
+        return solve(ridges, b, x0)
+    parts, chosen = [], [np.flatnonzero(ridges == ridge) for ridge in np.unique(ridges)]
+    for columns in chosen:
+        i = space.index(columns)
+        guess = None if x0 is None else space.array(x0[:, i])
+        parts.append(solve(float(ridges[columns[0]]), space.array(b[:, i]), guess))
+    order = space.index(np.argsort(np.concatenate(chosen)))
+    coef = space.xp.concatenate([part.coef for part in parts], 1)[:, order]
+    steps, residual = max(part.n_iter for part in parts), max(part.residual for part in parts)
+    return Solution(space.array(coef), parts[0].solver, steps, residual)
 
 
 #: The part of what its factor leaves of the mean diagonal that a preconditioner's ridge has more:

@@ -20,7 +20,7 @@ from mercer.models._arrays import (
     host,
     restores,
 )
-from mercer.models._base import KernelModel
+from mercer.models._base import KernelModel, checked_alphas
 from mercer.models._labels import answers, encode, indicator
 from mercer.models._rules import COUNT, FRACTION, NOT_NEGATIVE, OF_KERNELS, refuse_ignored
 from mercer.models._solve import ALL_SOLVERS, Solution, System, warn_unconverged
@@ -45,7 +45,7 @@ class _Ridge(KernelModel):
         kernel: Any = "gauss",
         *,
         bandwidth: float | str = "scale",
-        alpha: float = 1.0,
+        alpha: Any = 1.0,
         metric: Any = None,
         centers: Any = None,
         solver: str = "auto",
@@ -76,7 +76,7 @@ class _Ridge(KernelModel):
     def _fit(self, data: Data, targets: Any, **options: Any) -> Solution:
         """Solves for targets [n, k] and writes what the fit found."""
         rng = check_random_state(self.random_state)
-        self.alpha_ = float(self.alpha)
+        self.alpha_ = checked_alphas(self, targets.shape[1])
         kernel = self._fit_kernel(data, rng)
         points = kernel.points(data.x, data.space)
         if self.centers is not None:
@@ -117,9 +117,9 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     points, or "precomputed" (X is then the matrix [n, n], and [m, n] to predict from).
     bandwidth: a number, "scale" (the root of the sum of the features' variances) or "median" (of
     distances); the words serve formulas whose parameter ``bandwidth`` has no value of its own.
-    alpha: added to the diagonal of the kernel matrix, as in scikit-learn. metric: M of the squared
-    distance (x - z)^T M (x - z), [d, d] or its diagonal [d]. kernel_params: other parameters of the
-    formula, by name.
+    alpha: added to the diagonal of the kernel matrix, as in scikit-learn: a number, or one for each
+    output of y, [k]. metric: M of the squared distance (x - z)^T M (x - z), [d, d] or its diagonal
+    [d]. kernel_params: other parameters of the formula, by name.
 
     centers: a number, or points [m, d]; the function is then a sum over these alone, in memory of
     m x m, and ``partial_fit`` adds points. solver: "direct" (Cholesky), "cg" (conjugate gradients,
@@ -130,10 +130,10 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     tol: the relative residual that "cg" and "falkon" stop at; max_iter: their steps at most.
     solver="fixed" is "cg" with ``max_iter`` steps (50 where it is None) of which nothing is read:
     the call returns before its numbers are there, and a CUDA graph can hold it. ``alpha``,
-    ``bandwidth`` and values of ``kernel_params`` may be tensors of one number then, ``metric`` a
-    tensor [d], and ``alpha_``, ``bandwidth_`` and ``residual_`` are tensors. Nothing is warned of,
-    what is refused elsewhere (NaN, negative weights and ridges, in tensors) makes NaN, and rows of
-    weight 0 stay in ``X_fit_``.
+    one number, ``bandwidth`` and values of ``kernel_params`` may be tensors of one number then,
+    ``metric`` a tensor [d], and ``alpha_``, ``bandwidth_`` and ``residual_`` are tensors. Nothing
+    is warned of, what is refused elsewhere (NaN, negative weights and ridges, in tensors) makes
+    NaN, and rows of weight 0 stay in ``X_fit_``.
     warm_start: "cg" and "falkon" begin at the coefficients of the fit before. device: where arrays
     of the host are computed with, such as "cuda". progress: a fit of more than two seconds shows a
     bar with the residual.
@@ -147,6 +147,10 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     """
 
     _solvers = (*ALL_SOLVERS, "fixed")
+    _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
+        **_Ridge._parameter_constraints,
+        "alpha": [NOT_NEGATIVE, "array-like"],
+    }
 
     @restores
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KernelRidge:
@@ -204,7 +208,7 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
                 f"partial_fit: y must have as many outputs as before, {outputs} in an array of "
                 f"{self.dual_coef_.ndim} axes. Received {tuple(data.y.shape)}"
             )
-        self.alpha_ = float(self.alpha)
+        self.alpha_ = checked_alphas(self, outputs)
         kernel, z, space = self._kernel, self._points, data.space
         x = kernel.points(data.x, space)
         self._moments = self._moments.plus(kernel, x, z, targets, data.weights, space)
