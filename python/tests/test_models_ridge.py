@@ -143,6 +143,18 @@ def test_classes_and_fixed_steps_take_one_ridge():
         ours(alpha=[0.1, 0.2], solver="fixed").fit(X, np.stack([Y, Y], 1))
 
 
+def test_falkon_says_what_float32_leaves(way):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1500, 3)).astype(np.float32)
+    y = (np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=1500)).astype(np.float32)
+    model = KernelRidge("gauss", bandwidth=1.0, alpha=0.1, centers=x[:150], solver="falkon")
+    model.set_params(tol=3e-5, max_iter=100)
+    with pytest.warns(ConvergenceWarning, match="above tol"):  # the recurrence gets there
+        model.fit(x, y)
+    assert model.n_iter_ < 100
+    assert model.residual_ > 1e-4
+
+
 def test_float32_stays_float32():
     reference = peer().fit(X, Y)
     model = ours().fit(X.astype("float32"), Y)

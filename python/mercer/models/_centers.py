@@ -9,17 +9,17 @@ large scale kernel method", 2017) in coordinates where it is well-conditioned.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 import mercer as mc
-from mercer._progress import current, share_of_residual
+from mercer._progress import current
 from mercer.models import _memory
-from mercer.models._arrays import Space, host
+from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
-from mercer.models._low_rank import solved_by
+from mercer.models._low_rank import solved
 from mercer.models._solve import Solution, add_diagonal, in_groups
 
 #: Centres up to which summing the matrix costs less than twenty steps of conjugate gradients.
@@ -117,33 +117,34 @@ def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: Any
 
 def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,
            tol: float, max_iter: int, coef0: Any) -> tuple[Solution, bool]:  # fmt: skip
-    """Conjugate gradients for b = L^T c with K_mm = L L^T, of which the system is well-conditioned:
-    (L^-1 K_nm^T W K_nm L^-T + alpha) b = L^-1 K_nm^T W y, preconditioned by (n/m L^T L + alpha)^-1.
+    """Conjugate gradients for b = R^T L^T c with K_mm = L L^T and R R^T = n/m L^T L + alpha, where
+    R^-1 (L^-1 K_nm^T W K_nm L^-T + alpha) R^-T b = R^-1 L^-1 K_nm^T W y is well-conditioned.
 
-    Residuals are measured in the preconditioner's norm.
+    Residuals are measured there.
     """
     mass = x.shape[0] if weights is None else float(weights.sum())
     wide = space.of("float64")
     lower, inner = _factors(kernel, z, mass / z.shape[0], ridge, space)
-    inverse, divided = solved_by(inner, wide), _divided_by(lower, wide)
-
-    def coefficients(b: Any) -> Any:
-        return space.array(divided(wide.array(b), True))
+    guess = None if coef0 is None else inner.T @ (lower.T @ wide.array(coef0))
+    by_lower, by_inner = _divided_by(lower, wide), _divided_by(inner, wide)
 
     def gathered(values: Any) -> Any:
         values = values if weights is None else values * weights[:, None]
-        return divided(wide.array(kernel.product(z, x, values)), False)
+        return by_lower(wide.array(kernel.product(z, x, values)), False)
+
+    def coefficients(a: Any) -> Any:
+        return space.array(by_lower(a, True))
 
     def product(b: Any) -> Any:
-        return gathered(kernel.product(x, z, coefficients(b))) + ridge * b
+        a = by_inner(b, True)
+        return by_inner(gathered(kernel.product(x, z, coefficients(a))) + ridge * a, False)
 
-    b = gathered(y)
-    start, residual = 0 * b, b
-    if coef0 is not None:
-        start = lower.T @ wide.array(coef0)
-        residual = b - product(start)
-    steps = _descend(product, inverse, b, start, residual, wide, tol, max_iter)
-    return replace(steps[0], coef=coefficients(steps[0].coef)), steps[1]
+    found = solved(
+        product, lambda r: r, by_inner(gathered(y), False), guess, wide, tol=tol, limit=max_iter,
+        strict=True,
+    )  # fmt: skip
+    coef = coefficients(by_inner(found.x, True))
+    return Solution(coef, "falkon", found.taken, found.residual), found.met
 
 
 def _divided_by(lower: Any, space: Space) -> Callable[[Any, bool], Any]:
@@ -156,37 +157,6 @@ def _divided_by(lower: Any, space: Space) -> Callable[[Any, bool], Any]:
         part = inverse[i:, i : i + _COLUMNS]
         inverse[i:, i : i + _COLUMNS] = mc.linalg.solve_triangular(lower[i:, i:], part)
     return lambda v, transposed: (inverse.T if transposed else inverse) @ v
-
-
-def _descend(product: Any, inverse: Any, b: Any, coef: Any, residual: Any, space: Space,
-             tol: float, max_iter: int) -> tuple[Solution, bool]:  # fmt: skip
-    """Preconditioned conjugate gradients, each column with its own steps until it ends."""
-    dot = lambda p, q: space.xp.einsum("ij,ij->j", p, q)  # noqa: E731
-    aim = host(dot(b, inverse(b))) * tol**2
-    z = inverse(residual)
-    direction, length = z, dot(residual, z)
-    fit = current()
-    for taken in range(max_iter + 1):
-        left = host(length)
-        if fit is not None:
-            worst = float(np.sqrt(np.max(left / np.maximum(aim, 1e-300)))) * tol
-            share = max(share_of_residual(worst, tol), taken / max(max_iter, 1))
-            fit.step(share, f"residual {worst:.1e}")
-        live = (left > aim) & np.isfinite(left)
-        if not live.any() or taken == max_iter:
-            break
-        image = product(direction)
-        curve = dot(direction, image)
-        moving = space.array(live) * (curve > 0)
-        step = moving * length / space.xp.where(curve > 0, curve, 1 + 0 * curve)
-        coef = coef + step * direction
-        residual = residual - step * image
-        z = inverse(residual)
-        next_ = dot(residual, z)
-        direction = z + next_ / space.xp.where(length > 0, length, 1 + 0 * length) * direction
-        length = next_
-    worst = float(np.sqrt(np.max(np.where(aim > 0, left / np.where(aim > 0, aim, 1), 0)))) * tol
-    return Solution(coef, "falkon", taken, worst), not live.any() and bool(np.isfinite(left).all())
 
 
 def _factors(kernel: FittedKernel, z: Any, ratio: float, ridge: float,

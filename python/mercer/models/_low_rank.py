@@ -203,36 +203,56 @@ def steps(system: System, b: Any, *, rank: int | str, tol: float, max_iter: int,
           seed: int = 0, strict: bool = False) -> tuple[Solution, bool]:  # fmt: skip
     """`solve` for right-hand sides and a first guess that S is in. strict: all of tol is to be met,
     and a matrix that shows not to be positive definite is a LinAlgError."""
-    space, s = system.space, system.scale
-    inverse = preconditioner(system, rank, seed)
-    a, r, taken = _start(system, b, x0)
+    found = solved(
+        system.product, preconditioner(system, rank, seed), b, x0, system.space, tol=tol,
+        limit=max_iter, strict=strict,
+    )  # fmt: skip
+    if strict and not found.is_sound:
+        raise system.not_definite()
+    a = found.x if system.scale is None else system.scale * found.x
+    return Solution(a, "cg", found.taken, found.residual), found.met
+
+
+@dataclass
+class Solved:
+    x: Any
+    taken: int  # products
+    residual: float  # the largest |b - A x| / |b| of a column, measured
+    met: bool
+    is_sound: bool  # whether A shows to be positive definite and the residual is a number
+
+
+def solved(product: Callable[[Any], Any], inverse: Callable[[Any], Any], b: Any, guess: Any,
+           space: Space, *, tol: float, limit: int, strict: bool) -> Solved:  # fmt: skip
+    """A x = b for b [n, k] by products with A. strict: all of tol is to be met, not 2 tol, and a
+    matrix that is not sound ends the steps."""
+    x, r, taken = _start(product, b, guess, space)
     lengths = np.sqrt(by_columns(b, b, space))
 
     def part(r: Any) -> float:
         ratios = np.sqrt(by_columns(r, r, space)) / np.where(lengths > 0, lengths, 1)
         return float(ratios.max(initial=0))
 
-    met, aim = (tol, _AIM * tol) if strict else (2 * tol, tol)
-    residual, before = np.inf if x0 is None else part(r), np.inf
-    while met < residual <= before / 2 and taken < max_iter:  # again, where rounding led astray
+    most, aim = (tol, _AIM * tol) if strict else (2 * tol, tol)
+    residual, before, is_sound = np.inf if guess is None else part(r), np.inf, True
+    while most < residual <= before / 2 and taken < limit:  # again, where rounding led astray
         found = conjugate_gradients(
-            lambda p: (system.product(p), p), inverse, r, aim * lengths, max_iter - taken, space,
-            by_columns,
-        )  # fmt: skip
-        a, taken = a + found.x, taken + found.taken
-        r = b - system.product(a)
+            lambda p: (product(p), p), inverse, r, aim * lengths, limit - taken, space, by_columns
+        )
+        x, taken = x + found.x, taken + found.taken
+        r = b - product(x)
         before, residual = residual, part(r)
-        if strict and not (found.is_definite and np.isfinite(residual)):
-            raise system.not_definite()
-    return Solution(a if s is None else s * a, "cg", taken, residual), residual <= met
+        is_sound = found.is_definite and bool(np.isfinite(residual))
+        if strict and not is_sound:
+            break
+    return Solved(x, taken, residual, residual <= most, is_sound)
 
 
-def _start(system: System, b: Any, guess: Any) -> tuple[Any, Any, int]:
+def _start(product: Callable[[Any], Any], b: Any, guess: Any, space: Space) -> tuple[Any, Any, int]:
     """The multiple of the first guess that is nearest to the solution, and what it leaves of b."""
-    space = system.space
     if guess is None:
         return space.zeros(*b.shape), b, 0
-    image = system.product(guess)
+    image = product(guess)
     energy = by_columns(guess, image, space)
     share = np.where(energy > 0, by_columns(guess, b, space) / np.where(energy > 0, energy, 1), 0)
     share = space.array(share)

@@ -1,5 +1,5 @@
-"""Regularised kernel systems and who solves them. Newton's steps and rounds of learned metrics have
-conjugate gradients of their own (`_newton`, `_low_rank`), sums over centres `_centers`.
+"""Regularised kernel systems and who solves them. Newton's steps (`_newton`), rounds of learned
+metrics and centres (`_centers`) have the conjugate gradients of `_low_rank`.
 
 A system is (S K S + ridge) a = S b with S = diag(sqrt(weights)); its coefficients are S a, so that
 the prediction at x is sum_n f(x, x_n) coef_n, as in scikit-learn.
