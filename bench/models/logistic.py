@@ -12,6 +12,7 @@ import mercer as mc
 import numpy as np
 from bench_models import Result, Sets, seconds
 from mercer.models import KernelLogisticRegression
+
 from models._flights import flights
 
 
