@@ -127,7 +127,7 @@ class KernelOperator:
         return not leaves(self._f).isdisjoint("ij")
 
     def _options(self, rows: Any = None) -> dict[str, Any]:
-        """Of a call of a verb, whose rows are some of the points."""
+        """The keywords of a verb whose rows are some of the points."""
         row = self._sides.get("row")
         sides = {} if row is None else {"row": row if rows is None else row[rows], "col": row}
         if "w" in self._sides:

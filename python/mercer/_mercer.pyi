@@ -391,7 +391,7 @@ def plan_field(f: Expr, target: str, weights: str, k: int, columns: int, on_cuda
 
 def plan_parameter_gradient(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, device: int, facts: str, arrays: str) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]:
     """
-    The same for parameter_gradient: passes of the engine, and sums by one name.
+    The list of parameter_gradient: passes of the engine, and sums by one name.
     """
 
 def tiny_batch(device: int) -> tuple[int, int]:

@@ -141,7 +141,7 @@ with v is among them, and whether the field lacks its factor of w.)");
       "device"_a, "facts"_a, "arrays"_a,
       nb::sig("def plan_parameter_gradient(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, device: int, "
               "facts: str, arrays: str) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]"),
-      "The same for parameter_gradient: passes of the engine, and sums by one name.");
+      "The list of parameter_gradient: passes of the engine, and sums by one name.");
   module.def(
       "tiny_batch",
       [](int device) {

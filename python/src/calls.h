@@ -127,7 +127,7 @@ class Call {
   /// Runs `work` without the GIL; turns a cancelled call into the Python error that cancelled it.
   template <class Work>
   void run(Work&& work);
-  /// The same for what goes before the call's own work, and puts nothing into a stream.
+  /// As run(), for what goes before the call's own work, and puts nothing into a stream.
   template <class Work>
   void prepare(const Work& work) {
     watch_.run(work);

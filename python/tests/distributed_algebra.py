@@ -56,7 +56,7 @@ def check_cg(ranks):
 
 
 def check_random_pivots(ranks):
-    """The same pivots on any number of ranks: those that one process finds in the stored matrix."""
+    """Any number of ranks finds the pivots that one process finds in the stored matrix."""
     a, dense = operators(ranks)
     kernel, rank = (dense - 0.5 * torch.eye(N)).numpy(), 20
     draws = _random_pivots.Draws(kernel.diagonal(), 2.0**-52, seed=5)

@@ -588,7 +588,7 @@ def test_chunks_of_cupy(cupy, rng):
 
 
 def test_random_pivots(rng):
-    """Those of the same draws from the stored matrix, and as good as NumPy's own."""
+    """Pivots are those of these draws from the stored matrix, and as good as NumPy's own."""
     x, row = rng.standard_normal((90, 2)), rng.uniform(1, 2, 90)
     options = {"weights": rng.uniform(0.1, 1, 90), "ridge": rng.uniform(0.2, 1, 90),
                "row": row, "col": row}  # fmt: skip

@@ -34,7 +34,7 @@ def float64():
 
 
 def made(array):
-    """The same operator of NumPy's or of JAX's arrays, with all that one may have."""
+    """One operator of NumPy's or of JAX's arrays, with all that one may have."""
     row = array(ROW)
     return linalg.KernelOperator(
         SIDED, array(X), ridge=array(RIDGES), weights=array(WEIGHTS), w=array(np.array([0.5, 2])),
@@ -302,7 +302,7 @@ def test_both_parts_of_a_likelihood(rank):
 
 
 def test_derivatives_of_a_determinant():
-    """Those of the estimate are tr(a^-1 da) from its probes, whose signs are drawn here again."""
+    """Derivatives of the estimate are tr(a^-1 da) from its probes, whose signs are drawn here again."""
     few, eye = jnp.asarray(X[:10]), jnp.eye(10)
     z = jax.random.rademacher(jax.random.key(0), (10, 16), jnp.float64)
 

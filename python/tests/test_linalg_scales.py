@@ -1,4 +1,4 @@
-"""Of a matrix times a power of two, what mercer.linalg computes by products is that of the matrix,
+"""What mercer.linalg computes by products of a matrix times a power of two is that of the matrix,
 times a power of it, up to the ends of the range."""
 
 import mercer as mc

@@ -44,7 +44,7 @@ def chunks(a, rows=120):
 
 
 def near(found, expected, bound):
-    """Of the same kinds and shapes, and lazily of one of Dask."""
+    """Results have these kinds and shapes, and are lazy where one is of Dask."""
     pairs = (a if isinstance(a, tuple) else (a,) for a in (found, expected))
     for part, own in zip(*pairs, strict=True):
         assert (part.shape, part.dtype) == (own.shape, own.dtype)

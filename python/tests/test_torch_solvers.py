@@ -126,7 +126,7 @@ def sided_matrix(x, h, r, s, w, row):
 
 
 def quadratic(a):
-    """Of an operator by products."""
+    """The matrix of an operator, by products."""
     return linalg.inv_quad_logdet(a, RIGHT, tol=1e-13).inv_quad
 
 
@@ -190,7 +190,7 @@ def test_operators_within_transforms(name, transform):
 
 @pytest.mark.parametrize("mode", ["grad", "jvp", "hessian", "forward mode"])
 def test_determinants_within_transforms(mode):
-    """Of the estimate, which reverse mode of autograd is proved to differentiate."""
+    """Derivatives of the estimate, which reverse mode of autograd is proved to differentiate."""
 
     def estimate(h):
         a = linalg.KernelOperator("gauss", X, ridge=0.3, bandwidth=h)

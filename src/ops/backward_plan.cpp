@@ -154,7 +154,7 @@ class Planner {
     }
   }
 
-  /// Those that a pass takes; the others go with the next one.
+  /// The names that a pass takes; the others go with the next one.
   static Names taken(Names& names, bool by_row) {
     const std::size_t count = std::min(names.size(), kMostSums - by_row);
     const auto behind = names.begin() + static_cast<std::ptrdiff_t>(count);

@@ -73,7 +73,7 @@ const char* name_of(BackwardPass::Verb verb);
 const char* name_of(PassRows rows);
 
 std::vector<BackwardPass> plan_backward(const BackwardRequest& request);
-/// The same for mercer.parameter_gradient: of product_backward, pairwise_backward and sums alone.
+/// The list for mercer.parameter_gradient: of product_backward, pairwise_backward and sums alone.
 std::vector<BackwardPass> plan_parameter_gradient(const BackwardRequest& request);
 /// By what a pass adds up beside its field, where these parameters have axes or lie on a device: others in an exponent
 /// become numbers of the formula that runs.

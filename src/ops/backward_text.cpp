@@ -36,7 +36,7 @@ std::string line_of(const BackwardPass& pass) {
   return line + leaves_text(pass.yields);
 }
 
-/// Of a target that explain() knows.
+/// The capability of a target that explain() knows.
 int capability_of(const std::string& target) {
   if (!is_gpu_target(target)) return 0;
   int number = 0;

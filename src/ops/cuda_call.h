@@ -18,7 +18,7 @@ plan::Request request_of(const PairCall& call, const cuda::PairJob& job, plan::V
 plan::Choice choose_way(const PairCall& call, const cuda::PairJob& job, const plan::Request& request,
                         Context& context);
 
-/// Of a plan that a way offered. Throws inside a graph capture when they are still to be compiled.
+/// Kernels of a plan that a way offered. Throws inside a graph capture when they are still to be compiled.
 std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, const cuda::PairJob& job,
                                                       plan::GpuPairProblem problem, Dtype out, Context& context,
                                                       cuda::FirstCall first = cuda::FirstCall::quick);
@@ -40,7 +40,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
 std::shared_ptr<const cuda::PairKernels> rank_field_kernels(const PairCall& call, const cuda::PairJob& job,
                                                             const plan::FieldWeights& weights, Context& context,
                                                             const FurtherSums& further = {});
-/// Of a product whose values are stored.
+/// Kernels of a product whose values are stored.
 CudaGradient stored_product(const PairCall& call, const cuda::PairJob& job, const plan::StoredPlan& plan,
                             Context& context);
 CudaGradient cuda_gradient(const PairCall& call, const cuda::PairJob& job, std::int64_t outputs, Context& context);

@@ -269,7 +269,7 @@ std::string gradient_text(const Formula& f, ExplainShape shape, Dtype dtype, con
   }
 }
 
-/// Of 16-bit pieces.
+/// The products of 16-bit pieces that a precision takes.
 int products_of(Precision precision) {
   return precision == Precision::fp32 ? 3 : precision == Precision::direct ? 0 : 1;
 }

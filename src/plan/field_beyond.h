@@ -23,8 +23,9 @@ struct FieldBeyond {
 /// Marks would be true as conditions, which have the values of scaled sums in their place.
 bool is_condition(const Expr& value);
 
-/// Of the scaled field of a split that has one, over the parameters and uniforms of `field`, which gets those that it
-/// lacks. An empty one where it reads more of a pair than its points, or `phi`, the field itself, may hide a mark.
+/// The program of the scaled field of a split that has one, over the parameters and uniforms of `field`, which gets
+/// what it lacks. An empty one where it reads more of a pair than its points, or `phi`, the field itself, may hide a
+/// mark.
 FieldBeyond field_beyond(const ir::FieldSplit& scaled, ir::FieldSplit& field, const Expr& phi);
 
 }  // namespace mercer::plan

@@ -42,7 +42,7 @@ def join(form: tuple, values: Sequence[Any]) -> tuple:
 
 
 def pick(form: tuple, values: Sequence[Any]) -> list[Any]:
-    """Of values in the structure of the inputs, those in the places of tensors."""
+    """The values in the places of tensors, of values in the structure of the inputs."""
     found: list[Any] = []
     for part, value in zip(form, values, strict=True):
         if isinstance(part, Room):

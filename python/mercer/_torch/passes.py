@@ -96,7 +96,7 @@ def _planned(request: _Request) -> list[Pass]:
 
 
 def _extent(extent: Any) -> int:
-    """Of a traced call the extent that it has now: a plan serves all of them."""
+    """The extent that a traced call has now: a plan serves all of them."""
     if type(extent) is int:
         return extent
     hint = extent.node.hint

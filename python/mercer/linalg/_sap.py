@@ -386,7 +386,7 @@ def computed(
     a: Any, b: Any, *, block: int, rank: int | None, tol: float, max_iter: int, seed: int,
     check: bool, x0: Any = None,
 ) -> Any:  # fmt: skip
-    """Of checked arguments, whatever PyTorch records."""
+    """The solution for checked arguments, whatever PyTorch records."""
     if a.shape[0] and _least(a) <= 0:
         raise ValueError("sap: ridges must be positive. Received one of 0.")
     n, columns = a.shape[0], b if b.ndim == 2 else b[:, None]

@@ -29,7 +29,7 @@ LOOSELY = 0.1
 
 @dataclass
 class Fit:
-    """Of a path of A ridges for k outputs; all are arrays of the space."""
+    """The result of a path of A ridges for k outputs; all are arrays of the space."""
 
     coef: Any  # [n, A, k]
     residuals: Any  # [A], the largest |b - A a| / |b| of an output, measured
@@ -222,7 +222,7 @@ def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int,
     """(F [n, rank], the mean diagonal that F F^T leaves of S K S), by randomly pivoted Cholesky.
 
     A block of rows is drawn at once, each with the probability of what is left of its diagonal.
-    Of rank 0 nothing is read, and 0 is said to be left.
+    With rank 0 nothing is read, and 0 is said to be left.
     """
     if rank == 0:
         return space.zeros(x.shape[0], 0), space.zeros(1)[0]

@@ -46,7 +46,7 @@ def inverse_of_factor(factor: Any) -> Any:
 
 
 def _inverse_by_products(factor: Any, width: int) -> Any:
-    """The same by blocks, in place, where all but small squares is products of large matrices.
+    """The inverse by blocks, in place, where all but small squares is products of large matrices.
 
     M = L^-1 from its last columns on, M_21 = -M_22 L_21 M_11; then M^T M by rows, of which none
     reads what stands above it.

@@ -51,7 +51,7 @@ def rank_of(system: System, rank: int | str) -> int:
 
 @dataclass
 class Found:
-    """Of R ridges and k targets."""
+    """What was found for R ridges and k targets."""
 
     columns: list[Any]  # a [n, k] of each ridge, or of all targets where each has its own
     met: np.ndarray  # [R], or [1], whether tol was met by all targets
@@ -83,7 +83,7 @@ class Inverse:
         return (v - self.factor @ small) * self.space.array(1 / ridges)
 
     def traces(self) -> np.ndarray:
-        """Of P^-1 for each ridge."""
+        """Traces of P^-1 for each ridge."""
         rest = (self.n - len(self.values)) / self.ridges
         return rest + (1 / (self.values[:, None] + self.ridges)).sum(0)
 
@@ -283,7 +283,7 @@ class _Run:
             setattr(self, name, getattr(self, name)[kept])
 
     def traces(self, signs: Any) -> np.ndarray:
-        """Of A^-1 for each ridge, from the forms of signs [n, probes].
+        """Traces of A^-1 for each ridge, from the forms of signs [n, probes].
 
         P^-1 is their control variate, and inverses among neighbours where that leaves much.
         """

@@ -44,7 +44,7 @@ BANDWIDTH: list[Any] = [POSITIVE, StrOptions({"scale", "median"})]
 RANK: list[Any] = [COUNT_OR_NONE, StrOptions({"auto"})]
 SOLVER: list[Any] = [StrOptions({"auto", "direct", "cg"})]
 
-#: Of the models that solve kernel systems.
+#: Rules of the models that solve kernel systems.
 OF_KERNELS: dict[str, list[Any]] = {
     "kernel": KERNEL,
     "bandwidth": BANDWIDTH,

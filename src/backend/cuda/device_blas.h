@@ -36,7 +36,7 @@ class DeviceBlas {
   /// to = from, matrices of one shape and any strides.
   void move(const Tensor& from, const Tensor& to) const;
 
-  /// Of the device, or to memory of the host, which is written once `wait` has returned.
+  /// From the device to the device, or to memory of the host, which is written once `wait` has returned.
   void copy(void* to, const void* from, std::size_t bytes) const;
   /// From memory of the host, which may go at once.
   void upload(void* to, const void* from, std::size_t bytes) const;

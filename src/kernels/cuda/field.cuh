@@ -277,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
         }
       }
 #if BEYOND
-  // Behind all stores, where registers are free.
+  // After all stores, where registers are free.
 #pragma unroll 1
   for (; again; again &= again - 1) {
     const int at = __ffsll((long long)again) - 1, f = at % THREAD_F, r = at / THREAD_F % THREAD_R;

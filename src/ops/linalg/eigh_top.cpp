@@ -50,7 +50,7 @@ double scale_of(const std::vector<double>& values) {
 
 class Lanczos {
  public:
-  /// Of a times `unit`.
+  /// The method for a times `unit`.
   Lanczos(const char* op, const Operator& a, double unit, std::int64_t k, const TopOptions& options, Context& context)
       : op_(op), a_(a), unit_(unit), n_(a.order), k_(k), options_(options) {
     block_ = std::clamp(k / 2, std::min(kLeastBlock, n_), kMostBlock);

@@ -16,7 +16,7 @@ constexpr double kMostShift = 1e-2;
 // factor C from failing by rounding.
 class Nystrom {
  public:
-  /// Of a times `unit`, whose ridge is `ridge`.
+  /// The method for a times `unit`, whose ridge is `ridge`.
   Nystrom(const char* op, const Operator& a, double unit, std::int64_t rank, double ridge, std::uint64_t seed,
           Context& context)
       : op_(op), a_(a), unit_(unit), rank_(std::min(rank, a.order)), ridge_(ridge / unit),

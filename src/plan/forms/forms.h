@@ -15,7 +15,7 @@ struct Forms {
   std::string to_text() const;
 };
 
-/// Of a simplified formula of pairs.
+/// The forms of a simplified formula of pairs.
 Forms forms_of(const Expr& formula);
 
 }  // namespace mercer::plan

@@ -12,7 +12,7 @@ extern const Way kMmaRhs, kGemmSum, kGemmSumFloat64, kPrecomputedSums, kDualPipe
 GpuPairProblem problem_of(const Request& request, Consumer consumer);
 /// The tile of sums that are products of matrices, for values that are stored some rows at a time.
 BilinearTile values_tile(const Request& request, const Costs& costs);
-/// The same of sums that are computed first, of several (plan/sum_planes.h).
+/// The tile of sums that are computed first, of several (plan/sum_planes.h).
 BilinearTile plane_tile(const Request& request, const Costs& costs);
 
 }  // namespace mercer::plan

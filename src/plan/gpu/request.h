@@ -15,7 +15,7 @@ const char* name_of(Verb verb);  ///< "kernel_product"
 
 /// Bytes of values of pairs that are stored at once for a second kernel.
 inline constexpr std::int64_t kPartBytes = std::int64_t{256} << 20;
-/// Of m rows of so many bytes, those that are stored at once: as many as fit, a multiple of the panels' padding.
+/// The rows that are stored at once, of m rows of so many bytes: as many as fit, a multiple of the panels' padding.
 std::int64_t rows_of_part(std::int64_t m, std::int64_t row_bytes, std::int64_t part_bytes);
 
 struct RequestDevice {

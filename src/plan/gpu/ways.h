@@ -101,7 +101,7 @@ struct WayRecord {
 
 /// The first offer. Throws unsupported where ways are forced and none of them serves.
 Choice choose(const Request& request, const Costs& costs, const ForcedWays& forced, Planner& planner);
-/// The same choice, for people: all ways are asked, also those behind the one that is taken.
+/// The choice, for people: all ways are asked, also those after the one that is taken.
 WayRecord consider_all(const Request& request, const Costs& costs, const ForcedWays& forced, Planner& planner);
 
 }  // namespace mercer::plan
