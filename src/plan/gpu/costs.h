@@ -1,4 +1,4 @@
-// What ways cost on a generation of GPUs: sizes from which they pay, and times. Rows are in targets/cuda_costs.cpp.
+// What ways cost on a generation of GPUs: sizes from which they pay, and times (rows: plan/targets/cuda_costs.cpp).
 #pragma once
 
 #include <cstdint>
