@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "core/integers.h"
 #include "core/key.h"
-#include "ir/safe_field.h"
 #include "ops/dump.h"
 #include "ops/tuned_plan.h"
 #include "plan/gpu/pair_ways.h"
@@ -94,8 +93,7 @@ struct FieldUse {
 
 std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text, const cuda::PairJob& job,
                                                         const FieldUse& use, Context& context,
-                                                        const std::function<ir::FieldSplit()>& field,
-                                                        const std::function<ir::FieldSplit()>& scaled = {}) {
+                                                        const std::function<ir::FieldSplit()>& field) {
   plan::GpuFieldProblem problem;
   problem.type = job.type;
   problem.outputs = static_cast<int>(std::min(use.outputs, plan::kFieldOutputs));
@@ -119,8 +117,7 @@ std::shared_ptr<const cuda::FieldKernels> field_kernels(const std::string& text,
     problem.field = field();
     problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + use.amplitude;
     problem.shared_per_block = job.hardware().shared_per_block;
-    return cuda::compile_field_kernels(plan::plan_gpu_field(problem, scaled ? scaled() : ir::FieldSplit()), job,
-                                       cuda::FirstCall::quick);
+    return cuda::compile_field_kernels(plan::plan_gpu_field(problem), job, cuda::FirstCall::quick);
   });
 }
 
@@ -214,8 +211,7 @@ std::shared_ptr<const cuda::PairKernels> few_features_kernels(const PairCall& ca
     problem.outputs = field.field.pair_outputs;
     add_outputs(problem.outputs, formula.expression, further);
     if (problem.outputs.empty()) problem.outputs = {0.0};
-    problem.field = plan::plan_gpu_field(field, field_of(formula, further, ir::most_scale(Dtype::float64)));
-    if (problem.field->beyond) problem.marked = static_cast<std::uint8_t>(field.planes);
+    problem.field = plan::plan_gpu_field(field);
     const auto plan = plan::plan_gpu_pairs(problem);
     if (fits(*plan)) return cuda::compile_pair_kernels(plan, job.type, job, cuda::FirstCall::quick);
     auto without = std::make_shared<cuda::PairKernels>();
@@ -305,15 +301,11 @@ std::shared_ptr<const cuda::PairKernels> stored_values(const PairCall& call, con
       field.has_units(), further.names(), plan::columns_at_once(columns), pays(false), pays(true));
   return kept(pairs_of(job, context), key, job, [&] {
     problem.outputs = values_of(field);
-    const auto amplitudes = static_cast<std::uint8_t>(problem.outputs.size());
-    if (field.beyond) problem.marked = amplitudes;
     if (further.has_sums()) {
       std::vector<Expr> beside;
       add_outputs(beside, formula.expression, further);
       problem.stored_sums = plan::plan_stored_sums(problem.outputs, beside, columns, job.type);
       problem.outputs = problem.stored_sums->split.reductions;
-      problem.first_marked = static_cast<std::uint8_t>(problem.outputs.size() - amplitudes);
-      if (!problem.stored_sums->as_they_are) problem.marked = 0;
       const bool of_products = problem.product && plan::bilinear_of(ir::split(problem.outputs));
       if (!pays(of_products))
         return std::shared_ptr<const cuda::PairKernels>(std::make_shared<cuda::PairKernels>());
@@ -333,17 +325,6 @@ ir::FieldSplit amplitude_field(const Expr& phi, Dtype type) {
   return plan::factors_of(stored.field).linear == plan::FieldFactors::Linear::none ? field : stored;
 }
 
-/// The field of a formula with its units, or of one whose amplitude the caller gives.
-ir::FieldSplit scaled_field(const Formula::Prepared& formula, const FurtherSums& further, bool beside, bool weighs) {
-  const double most = ir::most_scale(Dtype::float64);
-  if (formula.is_field) return ir::split_amplitude_field(formula.expression, false, {.most_scale = most});
-  ir::FieldSplit field = field_of(formula, further, most);
-  if (field.again.empty()) return field;
-  if (beside) field.scaled = field.scaled_beside;
-  if (weighs) field.scaled = ir::leaf(ir::Op::pair_value, static_cast<int>(field.again.size())) * field.scaled;
-  return field;
-}
-
 /// Of pairs that are stored; weights of their own are an amplitude.
 CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, const plan::FieldWeights& weights,
                                Context& context, const FurtherSums& further) {
@@ -359,23 +340,19 @@ CudaGradient gradient_of_parts(const PairCall& call, const cuda::PairJob& job, c
   };
   const std::string text = cache_key(static_cast<int>(formula.form), weighs, further.without_weight, further.weights,
                                      formula.key);
-  const auto scaled = [&](bool beside) {
-    if (formula.is_fold) return std::function<ir::FieldSplit()>();
-    return std::function<ir::FieldSplit()>([&, beside] { return scaled_field(formula, further, beside, weighs); });
-  };
   gradient.field = field_kernels(text, job, use, context, [&] {
     if (formula.is_fold) return ir::split_fold(formula.expression);
     if (formula.is_field) return amplitude_field(formula.expression, job.type);
     const ir::FieldSplit field = field_of(formula, further);
     return weighed(field, field.field);
-  }, scaled(false));
+  });
   const plan::GpuFieldPlan& plan = *gradient.field->plan;
   if (further.weights) {
     use.may_be_linear = plan.linear != nullptr;  // ranges of z and their rows are those of the gradient's own field
     gradient.beside = field_kernels(cache_key("beside", text, use.may_be_linear), job, use, context, [&] {
       const ir::FieldSplit field = field_of(formula, further);
       return weighed(field, field.beside);
-    }, scaled(true));
+    });
   }
   if (plan.problem.field.pair_outputs.empty() && !further.has_sums()) return gradient;
   gradient.pairs = stored_values(call, job, plan, weights.count, context, further);

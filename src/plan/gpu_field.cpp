@@ -423,37 +423,22 @@ void plan_fold(GpuFieldPlan& plan, const ir::LowerOptions& options) {
   plan.problem.outputs = std::clamp(kAccumulatorWords / (fold.states() * words), 1, plan.problem.outputs);
 }
 
-/// A linear factor, of squares of differences, keeps the range of their sums; it has the parameters of the one beside.
-void plan_beyond(GpuFieldPlan& plan, const ir::FieldSplit& scaled) {
-  ir::FieldSplit& field = plan.problem.field;
-  FieldBeyond beyond = field_beyond(scaled, field, field.field);
-  if (!beyond || plan.factors.linear != FieldFactors::Linear::none) return;
-  if (plan.problem.features > 0) {
-    ir::FieldSplit beside = scaled;
-    beside.scaled = scaled.scaled_beside;
-    plan.beside_beyond = field_beyond(beside, field, field.beside);
-    if (!plan.beside_beyond) return;
-  }
-  plan.beyond = std::move(beyond);
-}
-
 }  // namespace
 
-std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem, const ir::FieldSplit& scaled) {
+std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem) {
   auto plan = std::make_shared<GpuFieldPlan>();
   plan->problem = problem;
-  if (!problem.field.fold) plan->factors = factors_of(problem.field.field, problem.type);
-  plan_beyond(*plan, scaled);
   ir::LowerOptions options;
   options.type = problem.type;
-  options.params = plan->problem.field.param_leaves();
+  options.params = problem.field.param_leaves();
   options.processor = ir::Processor::gpu_terms;
   if (problem.field.fold) plan_fold(*plan, options);
   else plan->program = ir::lower({problem.field.field}, options);
-  plan->uniforms = lower_uniforms(plan->problem.field.uniforms, plan->problem.field.params);
+  plan->uniforms = lower_uniforms(problem.field.uniforms, problem.field.params);
   plan->reads_row = reads_site(plan->program, {ir::Site::row}) || reads_site(plan->finish, {ir::Site::row});
   plan->reads_col = reads_site(plan->program, {ir::Site::col});
-  plan->reads_weights = reads_site(plan->program, {ir::Site::w}) || (plan->beyond && plan->beyond.reads_weights());
+  plan->reads_weights = reads_site(plan->program, {ir::Site::w});
+  if (!problem.field.fold) plan->factors = factors_of(problem.field.field, problem.type);
   if (problem.features > 0) plan_beside(*plan, options);
   if (problem.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;

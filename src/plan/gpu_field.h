@@ -9,7 +9,6 @@
 
 #include "ir/program.h"
 #include "ir/split.h"
-#include "plan/field_beyond.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer::plan {
@@ -165,8 +164,6 @@ struct GpuFieldPlan {
   int tile_r() const { return by_doubles() ? 128 : 16 * thread_r; }
   int tile_f() const { return by_doubles() ? problem.columns_of_doubles : 16 * thread_f; }
   std::int64_t shared_bytes(std::int64_t n) const;
-
-  FieldBeyond beyond, beside_beyond;  // at pairs whose values are marked
 };
 
 /// Of a field of few features, whose values of the pairs come from `pairs`: points m of a thread; bytes of shared
@@ -187,7 +184,6 @@ inline constexpr std::int64_t kFieldOutputs = 16;
 /// The same of products, of so many in all: twice as many where that takes no more columns.
 int most_product_outputs(std::int64_t outputs);
 
-/// `scaled`: the field with its units (ir/safe_field.h), which reads the amplitude behind `again`; or an empty one.
-std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem, const ir::FieldSplit& scaled = {});
+std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem);
 
 }  // namespace mercer::plan

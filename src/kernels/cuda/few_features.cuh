@@ -60,39 +60,6 @@ struct FewRow {
   }
 };
 
-#if BEYOND
-// What a pair is multiplied with, of output o.
-MERCER_INLINE double weight_of_pair(const FewFeaturesArguments& a, i64 m, i64 n, int o) {
-  if (WEIGHT_MATRIX) return ((const REAL*)a.weights)[m * a.weights_row + n * a.weights_column];
-  const REAL* const coefs = (const REAL*)a.coefs + n;
-  if (!ONE_OUTPUT) return coefs[o * a.coefs_ld];
-  double weight = 0;
-  for (int c = 0; c < a.field.outputs; ++c)
-    weight += (double)((const REAL*)a.rows)[c * a.rows_ld + m] * coefs[c * a.coefs_ld];
-  return weight;
-}
-MERCER_INLINE const REAL* few_point(const void* panels, const void* points, bool plain, i64 at) {
-  if (!plain) return (const REAL*)points + at;
-  return (const REAL*)panels + at / MERCER_PANEL * (EXACT_FEATURES * MERCER_PANEL) + at % MERCER_PANEL;
-}
-// A sum of points n that is no number, again; `own` where it stays so.
-template <class Phi>
-static __device__ __noinline__ double sum_again(const FewFeaturesArguments& a, double own, i64 m, int k, int o,
-                                                i64 first, i64 end) {
-  const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
-  const REAL* const x = few_point(a.pairs.x, a.field.x, PLAIN_X, m);
-  const i64 x_step = PLAIN_X ? (i64)MERCER_PANEL : a.field.x_ld, z_step = PLAIN_Z ? (i64)MERCER_PANEL : a.field.z_ld;
-  double sum = 0;
-#pragma unroll 1
-  for (i64 n = first; n < end && sum == sum; ++n) {
-    const REAL* const z = few_point(a.pairs.z, a.field.z, PLAIN_Z, n);
-    const BeyondPair points = {x, z, (const REAL*)a.pairs.w, x_step, z_step, EXACT_FEATURES};
-    sum += weight_of_pair(a, m, n, o) * beyond<Phi>(points, k, 0.0, params);
-  }
-  return sum == sum ? sum : own;
-}
-#endif
-
 struct FewFeatures {
   const FewFeaturesArguments& a;
   FewRow rows[ROWS];
@@ -183,7 +150,7 @@ struct FewFeatures {
             !has_safe_values(again, a.pairs, params_of(a.pairs, 0), rows[r].m, n + c, 0, 0))
           continue;
 #pragma unroll
-        for (int p = 0; p < OUTPUTS; ++p) values[r][c][p] = is_marked_output(p) ? (REAL)MARK : again[p];
+        for (int p = 0; p < OUTPUTS; ++p) values[r][c][p] = again[p];
       }
   }
 #endif
@@ -359,10 +326,6 @@ struct FewFeatures {
   }
 
   MERCER_METHOD void store() const {
-#if BEYOND
-    const i64 slices = (a.pairs.n + SLICE - 1) / SLICE, first = slices * blockIdx.y / gridDim.y * SLICE;
-    const i64 last = slices * (blockIdx.y + 1) / gridDim.y * SLICE, end = last < a.pairs.n ? last : a.pairs.n;
-#endif
     REAL* const out = (REAL*)a.field.out + (i64)blockIdx.y * a.field.out_split;
     const i64 m0 = (i64)blockIdx.x * (FEW_THREADS * ROWS) + threadIdx.x;
 #pragma unroll
@@ -372,27 +335,16 @@ struct FewFeatures {
         const i64 m = m0 + r * FEW_THREADS;
         if (m >= a.pairs.m || (!ONE_OUTPUT && o >= a.field.outputs)) continue;
 #pragma unroll
-        for (int k = 0; k < EXACT_FEATURES; ++k) {
-          REAL own = total[o][r][k];
-#if BEYOND
-          if (own != own) own = (REAL)sum_again<BeyondPhi>(a, own, m, k, o, first, end);
-#endif
-          out[o * a.field.out_output + m * a.field.out_row + k * a.field.out_feature] = own;
-        }
+        for (int k = 0; k < EXACT_FEATURES; ++k)
+          out[o * a.field.out_output + m * a.field.out_row + k * a.field.out_feature] = total[o][r][k];
       }
     REAL* const sums = (REAL*)a.further + (i64)blockIdx.y * FURTHER * a.pairs.m;
 #pragma unroll
     for (int i = 0; i < FURTHER; ++i)
 #pragma unroll
       for (int r = 0; r < ROWS; ++r)
-        if (m0 + r * FEW_THREADS < a.pairs.m) {
-          double own = further_total[i][r];
-#if BEYOND && BESIDE
-          if (i >= FIRST_BESIDE && own != own)
-            own = sum_again<BeyondBeside>(a, own, m0 + r * FEW_THREADS, i - FIRST_BESIDE, 0, first, end);
-#endif
-          sums[i * a.pairs.m + m0 + r * FEW_THREADS] = (REAL)own;
-        }
+        if (m0 + r * FEW_THREADS < a.pairs.m)
+          sums[i * a.pairs.m + m0 + r * FEW_THREADS] = (REAL)further_total[i][r];
   }
 };
 

@@ -79,7 +79,7 @@ static __device__ __noinline__ void store_again(u64 marked, const PairArguments&
 #pragma unroll
     for (int p = 0; p < OUTPUTS; ++p) {
       OUT value;
-      convert(value, is_marked_output(p) ? (REAL)MARK : outputs[p]);
+      convert(value, outputs[p]);
       OUT* const plane = out + p * a.out_plane;
       plane[pair.m * a.out_row + pair.n * a.out_col] = value;
       if (a.symmetric) plane[pair.n * a.out_row + pair.m * a.out_col] = value;

@@ -78,6 +78,15 @@ MERCER_INLINE bool are_equal(const PairArguments& a, const GuardedPair& pair) {
 #endif
 }
 
+MERCER_INLINE float power_below(float a) {
+  const int exponent = 0x7f000000 - (int)(bits_of(a) & 0x7f800000u);
+  return float_of((u32)(exponent > 0x00800000 ? exponent : 0x00800000));
+}
+MERCER_INLINE double power_below(double a) {
+  const i64 exponent = 0x7fe0000000000000ll - (i64)(bits_of(a) & 0x7ff0000000000000ull);
+  return float_of((u64)(exponent > 0x0010000000000000ll ? exponent : 0x0010000000000000ll));
+}
+
 // take(x, z, w) for the features first, first + STEP, ...
 template <int STEP, class Take>
 MERCER_INLINE void for_features(const PairArguments& a, const GuardedPair& pair, int first, const Take& take) {
