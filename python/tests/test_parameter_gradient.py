@@ -87,6 +87,18 @@ def test_points_that_are_both_sides(f, as_pair):
     np.testing.assert_allclose(alone["b"], found["b"], rtol=1e-12)
 
 
+@pytest.mark.parametrize("by", [["x", "row"], ["x", "row", "col"], ["x", "col"]])
+def test_row_and_col_are_results_of_their_own(by):
+    """One array may be on both sides, where the weights are those of no symmetric matrix."""
+    t = arrays(m=19, n=19)
+    f, weights = "row*col*exp(-sum((x-z)^2))", (t["g"][:, :2].copy(), t["z"][:, :2].copy())
+    sides = {"row": t["row"], "col": t["row"]}
+    found = mc.parameter_gradient(f, t["x"], None, weights, by=by, **sides)
+    for name in by:
+        alone = mc.parameter_gradient(f, t["x"], None, weights, by=[name], **sides)[name]
+        np.testing.assert_allclose(found[name], alone, rtol=1e-12, atol=1e-13)
+
+
 def test_weights_of_both_sides_with_w():
     """What symmetric passes have twice is halved: w and the parameters beside x."""
     t = arrays(20, 20)

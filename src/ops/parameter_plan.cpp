@@ -24,7 +24,8 @@ class ParameterPlanner {
     const Formula formula(request_.formula), swapped(ir::swap_sides(request_.formula));
     const bool has_same_sides =
         request_.same_points && request_.same_row && request_.same_offsets && formula.symmetric();
-    const bool both = wants("x") && has_same_sides && request_.weights == PairWeights::factors;
+    // The weights of both sides at once give row the mean of its derivative and col's: here each is a result.
+    const bool both = wants("x") && has_same_sides && request_.weights == PairWeights::factors && !wants("row");
     const bool of_z = wants("z") || (wants("x") && request_.same_points && !both);
     // What has no side goes with the rows x, unless those with z are the one pass.
     const bool goes_with_x = wants("x") || wants("row") || !(of_z || wants("col"));
