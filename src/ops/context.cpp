@@ -94,8 +94,8 @@ Precision precision_from_text(const std::string& name) {
 Target target_from_text(const std::string& name) { return target_named(name, "target"); }
 
 Context::State::State()
-    : target(target_named(env_text(kVariable).value_or("auto"), kVariable)),
-      forced_ways(std::make_shared<const plan::ForcedWays>(env_text(kWaysVariable).value_or(""), kWaysVariable)) {
+    : target(target_named(env_text(kVariable).value_or("auto"), kVariable)) {
+  forced_ways = &ways_given.emplace_back(env_text(kWaysVariable).value_or(""), kWaysVariable);
   require_runs_here(target, kVariable);
 }
 
@@ -122,7 +122,9 @@ void Context::set_precision(Precision precision) { state_->precision = precision
 std::string Context::ways() const { return state_->forced_ways.load()->text(); }
 
 void Context::set_ways(const std::string& names) {
-  state_->forced_ways = std::make_shared<const plan::ForcedWays>(names, "ways");
+  plan::ForcedWays ways(names, "ways");
+  const std::lock_guard lock(state_->ways_mutex);
+  state_->forced_ways = &state_->ways_given.emplace_back(std::move(ways));
 }
 
 std::size_t Context::plan_count() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <list>
 #include <memory>
 #include <optional>
 
@@ -10,6 +11,7 @@
 #include "backend/cuda/kron.h"
 #include "backend/cuda/operations.h"
 #include "backend/dense_job.h"
+#include "core/mutex.h"
 #include "core/parallel.h"
 #include "core/recent_cache.h"
 #include "mercer/device.h"
@@ -27,7 +29,9 @@ struct Context::State {
   Pool pool;
   std::atomic<Target> target;
   std::atomic<Precision> precision{Precision::fp32};
-  std::atomic<std::shared_ptr<const plan::ForcedWays>> forced_ways;
+  std::atomic<const plan::ForcedWays*> forced_ways;  // the last of ways_given, which calls may still read
+  Mutex ways_mutex;
+  std::list<plan::ForcedWays> ways_given;
   std::optional<plan::Costs> costs;                   // in place of every device's own: tests, before their first call
   bool products_by_warps = false;                     // likewise, where a GPU has both kinds
   std::int64_t part_bytes = cuda::kPartBytes;         // likewise

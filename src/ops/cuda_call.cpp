@@ -176,7 +176,7 @@ plan::Request request_of(const PairCall& call, const cuda::PairJob& job, plan::V
 plan::Choice choose_way(const PairCall& call, const cuda::PairJob& job, const plan::Request& request,
                         Context& context) {
   KeptPlans plans(call.formula(), context);
-  const auto forced = context.state().forced_ways.load();
+  const plan::ForcedWays* forced = context.state().forced_ways.load();
   plan::Choice choice = plan::choose(request, costs_of(job, context), *forced, plans);
   if (cuda::Rehearsal* rehearsal = job.rehearsal()) rehearsal->ways.emplace_back(choice.way->name);
   return choice;

@@ -300,7 +300,7 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   call.products = products_of(context.precision());
   const plan::Request request = request_of(call, shape, dtype, gpu.info, context.precision(), kExplain);
   ExplainedPlans plans(explained(f));
-  const auto forced = context.state().forced_ways.load();
+  const plan::ForcedWays* forced = context.state().forced_ways.load();
   const plan::Costs& costs = plan::costs_of(gpu.info.capability);
   const plan::Choice way = plan::choose(request, costs, *forced, plans);
   const auto plan = tuned_plan(plans.plan(way.offer.pairs()), gpu.tiles);
