@@ -17,7 +17,11 @@ class PinnedMemory {
   PinnedMemory(std::size_t bytes, const char* op) {
     std::lock_guard lock(idle().mutex);
     auto& list = idle().list;
-    const auto found = std::find_if(list.begin(), list.end(), [&](const Block& block) { return block.bytes >= bytes; });
+    // Not a much larger one, which a small piece would keep from the call that needs it.
+    const std::size_t most = 2 * std::max<std::size_t>(bytes, 4096);
+    const auto found = std::find_if(list.begin(), list.end(), [&](const Block& block) {
+      return block.bytes >= bytes && block.bytes <= most;
+    });
     if (found != list.end()) {
       block_ = *found;
       list.erase(found);
