@@ -376,6 +376,12 @@ def test_bad_validation_data():
         RFMRegressor().fit(x, y, X_val=x, y_val=y[:4])
     with pytest.raises(ValueError, match="y_val"):
         RFMRegressor().fit(x, y, X_val=x, y_val=np.full(30, np.nan))
+    three = np.stack([y] * 3, 1)
+    for many, few, words in ((three, y, "3. Received 1"), (y, three, "1. Received 3")):
+        with pytest.raises(ValueError, match=f"as many outputs as y, {words}"):
+            RFMRegressor().fit(x, many, X_val=x, y_val=few)
+    with pytest.raises(ValueError, match=r"one label for each row of X_val, \[1\]. .* \(1, 2\)"):
+        RFMClassifier().fit(x, y > 0, X_val=x[:1], y_val=np.array([[True, False]]))
 
 
 @pytest.mark.parametrize("kind", [RFMRegressor, RFMClassifier])

@@ -259,10 +259,16 @@ class RFMRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _FeatureMac
             self, X, y, sample_weight=sample_weight, multi_output=True, device=self.device
         )
         held, one = self._held(X_val, y_val, data), data.y.ndim == 1
+        targets = data.y.reshape(data.y.shape[0], -1)
         if held is not None:
             assert_all_finite(host(held[1]), input_name="y_val")
             held = held[0], data.space.array(held[1]).reshape(held[0].shape[0], -1)
-        self._fit(data, data.y.reshape(data.y.shape[0], -1), held, one)
+            outputs, others = targets.shape[1], held[1].shape[1]
+            if others != outputs:
+                raise ValueError(
+                    f"y_val must have as many outputs as y, {outputs}. Received {others}"
+                )
+        self._fit(data, targets, held, one)
         return self
 
     @by_rows
@@ -299,7 +305,13 @@ class RFMClassifier(ClassifierScore, ClassifierMixin, _FeatureMachine):
         self.classes_, numbers = encode(self, data.y)
         held = self._held(X_val, y_val, data)
         if held is not None:
-            labels = np.asarray(host(held[1])).reshape(-1)
+            labels = np.asarray(host(held[1]))
+            if labels.size != held[0].shape[0]:
+                raise ValueError(
+                    f"y_val must be one label for each row of X_val, [{held[0].shape[0]}]. "
+                    f"Received the shape {labels.shape}"
+                )
+            labels = labels.reshape(-1)
             if not np.isin(labels, self.classes_).all():
                 raise ValueError("y_val must have labels that y has")
             found = np.searchsorted(self.classes_, labels)
