@@ -240,6 +240,15 @@ def test_partial_fits_add_up_in_any_order():
         model.set_params(solver="auto").partial_fit(X, Y)
 
 
+@pytest.mark.parametrize("solver", ["direct", "fixed"])
+def test_fits_without_centres_keep_no_sums(solver):
+    model = ours(centers=20).fit(X, Y)
+    model.set_params(centers=None, solver=solver).fit(X, Y)
+    assert not hasattr(model, "_moments")
+    with pytest.raises(ValueError, match=f"fitted by '{solver}' without centres"):
+        model.set_params(centers=20, solver="auto").partial_fit(X, Y)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_ill_conditioned_systems_end_in_the_factor(monkeypatch):
     """Conjugate gradients do not come to an end within the cost of a factor here."""

@@ -92,8 +92,8 @@ class KernelModel(MayBePrecomputed):
 
     def _keep(self, data: Data, kernel: FittedKernel, points: Any, solution: Solution,
               **fitted: Any) -> None:  # fmt: skip
-        """Writes what a fit found; ``fitted`` has X_fit_ or centers_."""
-        for name in ("X_fit_", "centers_"):
+        """Writes what a fit found; ``fitted`` has X_fit_, or centers_ and their sums."""
+        for name in ("X_fit_", "centers_", "_moments"):
             vars(self).pop(name, None)
         vars(self).update(fitted)
         self._kernel, self._space, self._points = kernel, data.space, points

@@ -93,11 +93,11 @@ class _Ridge(KernelModel):
         centers = _centers.choose(self.centers, data.x, data.space, rng)
         mapped = kernel.points(centers, data.space)
         guess = self._first_guess(data, (centers.shape[0], targets.shape[1]))
-        solution, converged, self._moments = _centers.solve(
+        solution, converged, moments = _centers.solve(
             kernel, points, mapped, targets, data.weights, self.alpha_, data.space,
             solver=self.solver, tol=self.tol, max_iter=self.max_iter, coef0=guess, name=name,
         )  # fmt: skip
-        self._keep(data, kernel, mapped, solution, centers_=centers)
+        self._keep(data, kernel, mapped, solution, centers_=centers, _moments=moments)
         if not converged:
             warn_unconverged(name, solution, self.tol)
         return solution
@@ -193,9 +193,10 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
         """
         first = not hasattr(self, "dual_coef_")
         if not first and getattr(self, "_moments", None) is None:
+            without = "" if hasattr(self, "centers_") else " without centres"
             raise ValueError(
-                "partial_fit adds to the sums of fits before, which solver='direct' keeps. This "
-                f"model was fitted by {self.solver_!r}"
+                "partial_fit adds to the sums of fits before, which solver='direct' keeps of "
+                f"centres. This model was fitted by {self.solver_!r}{without}"
             )
         data = self._data(X, y, sample_weight, multi_output=True, reset=first,
                           space=None if first else self._space)  # fmt: skip
@@ -211,10 +212,11 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
         self.alpha_ = checked_alphas(self, outputs)
         kernel, z, space = self._kernel, self._points, data.space
         x = kernel.points(data.x, space)
-        self._moments = self._moments.plus(kernel, x, z, targets, data.weights, space)
-        coef = space.array(self._moments.solve(kernel, z, self.alpha_, space))
+        moments = self._moments.plus(kernel, x, z, targets, data.weights, space)
+        coef = space.array(moments.solve(kernel, z, self.alpha_, space))
         coef = coef[:, 0] if data.y.ndim == 1 else coef
-        self._keep(data, kernel, z, Solution(coef, "direct", 1, 0.0), centers_=self.centers_)
+        solution = Solution(coef, "direct", 1, 0.0)
+        self._keep(data, kernel, z, solution, centers_=self.centers_, _moments=moments)
         return self
 
     def _begin(self, data: Data, targets: Any) -> None:
