@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("sklearn", minversion="1.6")
 from mercer.models import _local_inverse, _paths
 from mercer.models._arrays import Space, host
-from mercer.models._kernels import fit_kernel
+from mercer.models._kernels import FittedKernel, fit_kernel
 from mercer.models._solve import System
 
 RIDGES = np.array([3.0, 0.3, 0.03])
@@ -74,7 +74,7 @@ def test_forms_are_within_their_bracket():
 @pytest.mark.parametrize("weighted", [False, True])
 def test_inverses_among_neighbours(weighted, monkeypatch):
     """Forms and traces of C, whose rows are made one by one here."""
-    monkeypatch.setattr(_local_inverse, "ROWS", 150)
+    monkeypatch.setattr(_local_inverse, "VALUES", 150 * 16 * (3 + 16 + 5))
     system, _, k = system_of(weighted=weighted)
     z = np.random.default_rng(1).choice([-1.0, 1.0], (400, 5))
     forms, traces = _local_inverse.controls(system, RIDGES, z)
@@ -106,6 +106,22 @@ def test_traces_of_rough_kernels_take_neighbours(monkeypatch):
     with_neighbours = errors()
     monkeypatch.setattr(_paths, "ERROR", np.inf)
     assert (with_neighbours < 0.5 * errors()).all()
+
+
+def test_neighbours_of_many_features_take_little_memory(monkeypatch):
+    x, taken = np.random.default_rng(0).normal(size=(300, 6000)).astype("float32"), []
+    matrix = FittedKernel.matrix
+
+    def watched(self, x, *rest, **options):
+        taken.append(x.size)
+        return matrix(self, x, *rest, **options)
+
+    monkeypatch.setattr(FittedKernel, "matrix", watched)
+    space = Space(dtype="float32")
+    system = System(fit_kernel("gauss", x, space, bandwidth=100.0), x, space, 0.0)
+    _local_inverse.controls(system, RIDGES, np.ones((300, 1), "float32"))
+    assert sum(taken) == 16 * x.size
+    assert max(taken) <= 2**24
 
 
 def test_duplicates_have_neighbours_too():

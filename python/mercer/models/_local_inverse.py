@@ -14,8 +14,10 @@ import mercer as mc
 from mercer.models._arrays import host
 from mercer.models._solve import System
 
-#: Points of a row, the first of which is its own; rows that are made at once.
-NEIGHBOURS, ROWS = 16, 2**15
+#: Points of a row, the first of which is its own.
+NEIGHBOURS = 16
+#: Numbers of these points, of matrices among them and of z at them that are there at a time.
+VALUES = 2**24
 
 
 def controls(system: System, ridges: np.ndarray, z: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -24,8 +26,9 @@ def controls(system: System, ridges: np.ndarray, z: Any) -> tuple[np.ndarray, np
     near, m = _neighbours(system), min(NEIGHBOURS, system.n)
     identity = system.space.array(np.eye(m))
     first = system.space.array(identity[:, :1])
-    for start in range(0, system.n, ROWS):
-        some = system.space.index(near[start : start + ROWS])
+    count = max(1, VALUES // (m * (system.x.shape[1] + m + z.shape[1])))
+    for start in range(0, system.n, count):
+        some = system.space.index(near[start : start + count])
         k = system.kernel.matrix(system.x[some])
         if system.scale is not None:
             s = system.scale[some]  # [rows, m, 1]
