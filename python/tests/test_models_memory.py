@@ -14,6 +14,7 @@ from mercer.models import (
     KernelLogisticRegression,
     KernelRidge,
     KernelRidgeCV,
+    RFMRegressor,
     _memory,
 )
 from mercer.models._arrays import Space
@@ -88,6 +89,15 @@ def test_blocks_of_rows(monkeypatch):
     fits(KernelRidge(solver="cg", rank=0))
     monkeypatch.setattr(_memory, "free", lambda space: blocks)
     fits(KernelRidge(solver="sap", max_iter=1))
+
+
+def test_machines_without_centres_name_none(monkeypatch):
+    """Rounds that generalised cross-validation judges by products."""
+    monkeypatch.setattr(_memory, "free", lambda space: 60 * COLUMN)
+    machine = RFMRegressor(solver="cg", rank=4, alpha=1.0, validation="gcv", n_rounds=0)
+    text = refused(machine)
+    assert "centers=" not in text
+    assert text.endswith("Up to 7 columns at a time fit without a factor")
 
 
 def test_centres_and_points_of_a_device(monkeypatch):

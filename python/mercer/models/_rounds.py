@@ -202,10 +202,9 @@ class Rounds(BaseEstimator):
             found.scores = kernel.product(points, found.points, solution.coef)
             found.error = mean_square(held.y - found.scores, held.weights, space)
         elif self.validation == "gcv":
-            system = System(
-                kernel, found.points, space, float(self.alpha), train.weights, work.buffer
-            )
-            found.error = _gcv(system, solution, work.seed)
+            system = System(kernel, found.points, space, float(self.alpha), train.weights,
+                            work.buffer, has_centers=False)  # fmt: skip
+            found.error = _gcv(system, solution, work.seed, type(self).__name__)
         solution.factor = solution.preconditioner = None
         return found
 
@@ -272,11 +271,11 @@ def mean_square(rest: Any, weights: Any, space: Space) -> float:
     return float(mean(squares[:, None], weights)[0])
 
 
-def _gcv(system: System, solution: Solution, seed: int) -> float:
+def _gcv(system: System, solution: Solution, seed: int, name: str) -> float:
     if solution.factor is not None:
         trace = float(host(mc.linalg.cho_inverse_diagonal(solution.factor)).sum(dtype=np.float64))
     else:
-        trace = system.n * _select.mean_inverse(system, seed)
+        trace = system.n * _select.mean_inverse(system, seed, name=name)
     a = solution.coef if system.weights is None else solution.coef / system.scale
     return _select.gcv(system, a, system.ridge, trace)
 

@@ -20,11 +20,11 @@ from mercer.models._solve import System
 SPECTRUM = {"cpu": 1500, "cuda": 8192}
 
 
-def mean_inverse(system: System, seed: int, probes: int = 16) -> float:
-    """The mean of the diagonal of A^-1, without a factor."""
+def mean_inverse(system: System, seed: int, probes: int = 16, name: str = "mean_inverse") -> float:
+    """The mean of the diagonal of A^-1, without a factor; name: whose errors they are."""
     ridges = np.array([system.ridge])
     found = _paths.solve(system, system.space.zeros(system.n, 0), ridges, rank="auto", tol=1.0,
-                         max_iter=None, probes=probes, seed=seed)  # fmt: skip
+                         max_iter=None, probes=probes, seed=seed, name=name)  # fmt: skip
     trace = float(found.traces[0])
     kept = rows_that_count(system)  # a row of weight 0 has 1 / ridge on the diagonal
     return (trace - (system.n - kept) / max(system.ridge, 1e-300)) / max(kept, 1)
