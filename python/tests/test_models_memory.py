@@ -100,6 +100,19 @@ def test_machines_without_centres_name_none(monkeypatch):
     assert text.endswith("Up to 7 columns at a time fit without a factor")
 
 
+def test_used_memory_is_without_what_files_leave(monkeypatch, tmp_path):
+    limits = [tmp_path / name for name in ("max", "current")]
+    for path, text in zip(limits, ("1000000", "900000"), strict=True):
+        path.write_text(text)
+    monkeypatch.setattr(_memory, "_LIMITS", (tuple(map(str, limits)),))
+    assert _memory.free(Space()) == 100_000
+    stat = tmp_path / "memory.stat"
+    stat.write_text("anon 1\ninactive_file 200000\nactive_file 7\n")
+    assert _memory.free(Space()) == 300_000
+    stat.write_text("inactive_file 1\ntotal_inactive_file 300000\n")  # of cgroup v1, with children
+    assert _memory.free(Space()) == 400_000
+
+
 def test_centres_and_points_of_a_device(monkeypatch):
     monkeypatch.setattr(_memory, "free", lambda space: 24 * 300**2 + 4 * COLUMN)
     text = refused(KernelRidge(centers=300, solver="direct"))

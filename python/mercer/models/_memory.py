@@ -39,12 +39,20 @@ def _free_on_host() -> int:
         values = [int(entries["MemAvailable"].split()[0]) * 1024]
     for limit, used in _LIMITS:
         try:
-            values.append(
-                int(pathlib.Path(limit).read_text()) - int(pathlib.Path(used).read_text())
-            )
+            taken = int(pathlib.Path(used).read_text()) - _left_by_files(pathlib.Path(used))
+            values.append(int(pathlib.Path(limit).read_text()) - taken)
         except (OSError, ValueError):
             continue
     return max(min(values), 0)
+
+
+def _left_by_files(used: pathlib.Path) -> int:
+    """Bytes of the page cache that count as used until another needs them."""
+    stat = used.with_name("memory.stat")
+    if not stat.exists():
+        return 0
+    entries = dict(line.split() for line in stat.read_text().splitlines())
+    return int(entries.get("total_inactive_file", entries.get("inactive_file", 0)))
 
 
 def itemsize(space: Space) -> int:
