@@ -212,6 +212,7 @@ def test_centres_solve_their_normal_equations(solver, way):
     b = k.T @ (weights[:, None] * y)
     fit = mc.kernel_product(f, TEST, z, np.linalg.lstsq(a, b, rcond=1e-15)[0])
     np.testing.assert_allclose(model.predict(TEST), fit, atol=1e-7)
+    assert 0 < model.residual_ < 1e-9
     assert {tuple(row) for row in z} <= {tuple(row) for row in X}
     assert not hasattr(ours(), "partial_fit")
 
@@ -238,6 +239,26 @@ def test_partial_fits_add_up_in_any_order():
     assert not hasattr(model, "partial_fit")
     with pytest.raises(ValueError, match="fitted by 'falkon'"):
         model.set_params(solver="auto").partial_fit(X, Y)
+
+
+def test_residuals_with_centres_are_measured():
+    """By coefficients in float32, as predictions take them."""
+    x, y, alpha = X.astype("float32"), np.stack([Y, X[:, 0]], 1).astype("float32"), [0.1, 0.3]
+    whole = ours(alpha=alpha, centers=x[:40]).fit(x, y)
+    stream = ours(alpha=alpha, centers=x[:40]).partial_fit(x[:90], y[:90])
+    stream.partial_fit(x[90:], y[90:])
+    k, inner = (mc.kernel_matrix(mc.gauss(bandwidth=3.0), a, x[:40]).astype("d")
+                for a in (x, x[:40]))  # fmt: skip
+    b = k.T @ y
+    for model in (whole, stream):
+        c = model.dual_coef_.astype("d")
+        rest = np.linalg.norm(b - k.T @ (k @ c) - inner @ c * alpha, axis=0)
+        # K_mm is of float32 here and of float64 there, and float64 sums have another order.
+        gap = 6e-7 * np.linalg.norm(inner @ abs(c) * alpha, axis=0)
+        gap += 1e-13 * np.linalg.norm(k.T @ (k @ abs(c)), axis=0)
+        lengths = np.linalg.norm(b, axis=0)
+        assert model.residual_ == pytest.approx((rest / lengths).max(), abs=(gap / lengths).max())
+        assert model.residual_ > (gap / lengths).max()
 
 
 @pytest.mark.parametrize("solver", ["direct", "fixed"])

@@ -9,7 +9,7 @@ large scale kernel method", 2017) in coordinates where it is well-conditioned.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from mercer.models import _memory
 from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
 from mercer.models._low_rank import solved
-from mercer.models._solve import Solution, add_diagonal, in_groups
+from mercer.models._solve import Solution, add_diagonal, in_groups, relative
 
 #: Centres up to which summing the matrix costs less than twenty steps of conjugate gradients.
 EXACT = 1000
@@ -75,17 +75,23 @@ class Moments:
             target += right.T @ wide.array(y[start:stop])
         return Moments(gram, target)
 
-    def solve(self, kernel: FittedKernel, z: Any, ridge: Any, space: Space) -> Any:
-        """Coefficients [m, k] in float64; ridge: a number, or one for each column."""
+    def solve(self, kernel: FittedKernel, z: Any, ridge: Any, space: Space) -> Solution:
+        """Coefficients [m, k] and what their rounding to the space's dtype leaves of the system.
+
+        ridge: a number, or one for each column.
+        """
         kernel.require_symmetric()
         wide = space.of("float64")
         regular = kernel.matrix(wide.array(z))
 
         def solve(ridge: float, target: Any, _: Any) -> Solution:
             a = self.gram + ridge * regular
-            return Solution(mc.linalg.solve_cholesky(a, target, jitter=_JITTER), "direct", 1, 0.0)
+            exact = mc.linalg.solve_cholesky(a, target, jitter=_JITTER)
+            coef = wide.array(space.array(exact))
+            return Solution(coef, "direct", 1, relative(target - a @ coef, target, wide))
 
-        return in_groups(ridge, self.target, None, wide, solve).coef
+        found = in_groups(ridge, self.target, None, wide, solve)
+        return replace(found, coef=space.array(found.coef))
 
 
 def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: Any, space: Space,
@@ -111,8 +117,7 @@ def solve(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: Any
 
         return in_groups(ridge, y, coef0, space, descend), all(met), None
     moments = Moments.none(m, y.shape[1], space).plus(kernel, x, z, y, weights, space)
-    coef = moments.solve(kernel, z, ridge, space)
-    return Solution(space.array(coef), "direct", 1, 0.0), True, moments
+    return moments.solve(kernel, z, ridge, space), True, moments
 
 
 def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: float, space: Space,

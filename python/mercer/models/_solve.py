@@ -324,9 +324,7 @@ class System:
         return a if self.weights is None else a * self.scale
 
     def _residual(self, a: Any, b: Any) -> float:
-        lengths = self.space.norms(b)
-        ratios = self.space.norms(b - self.product(a)) / np.where(lengths > 0, lengths, 1)
-        return float(ratios.max(initial=0))
+        return relative(b - self.product(a), b, self.space)
 
     def not_definite(self) -> mc.LinAlgError:
         """Names the ridge that would do, from the smallest eigenvalue."""
@@ -392,6 +390,12 @@ class Path:
             max_iter=max_iter, x0=x0, check=False,
         )  # fmt: skip
         return x, host(info), int(host(taken).max(initial=0))
+
+
+def relative(rest: Any, b: Any, space: Space) -> float:
+    """The largest |rest| / |b| of a column [n, k]; |rest| where b is 0."""
+    lengths = space.norms(b)
+    return float((space.norms(rest) / np.where(lengths > 0, lengths, 1)).max(initial=0))
 
 
 def in_groups(ridges: Any, b: Any, x0: Any, space: Space,

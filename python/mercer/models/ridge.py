@@ -132,16 +132,17 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     the call returns before its numbers are there, and a CUDA graph can hold it. ``alpha``,
     one number, ``bandwidth`` and values of ``kernel_params`` may be tensors of one number then,
     ``metric`` a tensor [d], and ``alpha_``, ``bandwidth_`` and ``residual_`` are tensors. Nothing
-    is warned of, what is refused elsewhere (NaN, negative weights and ridges, in tensors) makes
-    NaN, and rows of weight 0 stay in ``X_fit_``.
+    is warned of, and what is refused elsewhere (NaN, negative weights and ridges, in tensors) makes
+    NaN. Rows of weight 0 stay in ``X_fit_`` where the weights are tensors.
     warm_start: "cg" and "falkon" begin at the coefficients of the fit before. device: where arrays
     of the host are computed with, such as "cuda". progress: a fit of more than two seconds shows a
     bar with the residual.
 
     Float32 points are computed in float32, all others in float64. Attributes: ``dual_coef_`` [n] or
     [n, k] of ``X_fit_`` or ``centers_``, ``bandwidth_``, ``alpha_``, ``solver_`` (what was taken),
-    ``n_iter_`` (its products), ``residual_`` (the largest relative residual of an output),
-    ``n_features_in_``, ``feature_names_in_``. Rows of weight 0 are not in ``X_fit_``.
+    ``n_iter_`` (its products), ``residual_`` (the largest relative residual of an output; with
+    centers that of the m equations of their coefficients), ``n_features_in_``,
+    ``feature_names_in_``. Rows of weight 0 are not in ``X_fit_``.
 
     >>> KernelRidge("laplace", alpha=0.1).fit(x, y).predict(x_new)
     """
@@ -213,9 +214,9 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
         kernel, z, space = self._kernel, self._points, data.space
         x = kernel.points(data.x, space)
         moments = self._moments.plus(kernel, x, z, targets, data.weights, space)
-        coef = space.array(moments.solve(kernel, z, self.alpha_, space))
-        coef = coef[:, 0] if data.y.ndim == 1 else coef
-        solution = Solution(coef, "direct", 1, 0.0)
+        solution = moments.solve(kernel, z, self.alpha_, space)
+        if data.y.ndim == 1:
+            solution.coef = solution.coef[:, 0]
         self._keep(data, kernel, z, solution, centers_=self.centers_, _moments=moments)
         return self
 
@@ -238,11 +239,11 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
 class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
     """Classification by kernel ridge regression on targets of 1 and -1, one against the rest.
 
-    Parameters and attributes are those of KernelRidge, and ``classes_``. probability: with True the
-    fit computes what each point's scores would be in a fit without it, and ``predict_proba`` is
-    there: the softmax of a slope times the scores, the slope of the largest likelihood of these.
-    The scores are exact where a factor was made; "cg" and "sap" take the mean share of all points
-    in the place of each one's own.
+    Parameters and attributes are those of KernelRidge, and ``classes_``; alpha is one number, and
+    solver="fixed" is refused. probability: with True the fit computes what each point's scores
+    would be in a fit without it, and ``predict_proba`` is there: the softmax of a slope times the
+    scores, the slope of the largest likelihood of these. The scores are exact where a factor was
+    made; "cg" and "sap" take the mean share of all points in the place of each one's own.
 
     >>> KernelRidgeClassifier(probability=True).fit(x, labels).predict_proba(x_new)
     """
