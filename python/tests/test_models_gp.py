@@ -18,6 +18,7 @@ from mercer.models import (
     _gp_iterative,
     _gp_posterior,
     _gp_sparse,
+    _triangles,
 )
 from mercer.models._arrays import Space
 from sklearn.base import clone
@@ -601,11 +602,12 @@ def test_sparse_refused(options, words):
 def test_inverses_by_blocks(library, n, monkeypatch):
     """As devices make them: in the factor's memory, both triangles."""
     monkeypatch.setattr(Space, "on_device", True)
-    monkeypatch.setattr(_gp_exact, "WIDE", 32)
+    monkeypatch.setattr(_triangles, "PANEL", 32)
+    monkeypatch.setattr(_triangles, "LEAF", 16)
     space, x = Space(library), points(n)[0]
     a = mc.pairwise(mc.matern52(bandwidth=1.0), x) + 0.2 * np.eye(n)
     factor = space.array(np.linalg.cholesky(a) + np.triu(np.full((n, n), 7.0), 1))
-    found = _gp_exact.inverse_of_factor(factor)
+    found = _gp_exact.inverse_of_factor(factor, space)
     assert found is factor
     exact = np.linalg.inv(a)
     np.testing.assert_allclose(np.asarray(found), exact, atol=1e-13 * n * abs(exact).max())

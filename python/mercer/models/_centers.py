@@ -21,13 +21,13 @@ from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
 from mercer.models._low_rank import solved
 from mercer.models._solve import Solution, add_diagonal, in_groups, relative
+from mercer.models._triangles import transposed_times_self, triangular_inverse
 
 #: Centres up to which summing the matrix costs less than twenty steps of conjugate gradients.
 EXACT = 1000
 _JITTER = 1e-12  # of the mean diagonal, in float64
 #: What makes K_mm definite for products in a dtype: it bounds the coefficients that they multiply.
 _DEFINITE = {"float32": 1e-6, "float64": 1e-12}
-_COLUMNS = 1024  # of an inverse at a time
 
 
 def choose(centers: Any, x: Any, space: Space, rng: np.random.RandomState) -> Any:
@@ -153,14 +153,13 @@ def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: fl
 
 
 def _divided_by(lower: Any, space: Space) -> Callable[[Any, bool], Any]:
-    """L^-1 v, or L^-T v, for few columns and many calls; on devices by products, as `solved_by`."""
+    """L^-1 v, or L^-T v, for few columns and many calls; on devices by products, as `solved_by`.
+
+    It may take the memory of L.
+    """
     if not space.on_device:
         return lambda v, transposed: mc.linalg.solve_triangular(lower, v, transposed=transposed)
-    inverse = space.zeros(*lower.shape)
-    add_diagonal(inverse, 1.0)
-    for i in range(0, lower.shape[0], _COLUMNS):  # nothing stands above their ones
-        part = inverse[i:, i : i + _COLUMNS]
-        inverse[i:, i : i + _COLUMNS] = mc.linalg.solve_triangular(lower[i:, i:], part)
+    inverse = triangular_inverse(lower, space)
     return lambda v, transposed: (inverse.T if transposed else inverse) @ v
 
 
@@ -168,10 +167,12 @@ def _factors(kernel: FittedKernel, z: Any, ratio: float, ridge: float,
              space: Space) -> tuple[Any, Any]:  # fmt: skip
     """Lower factors in float64 of K_mm, made definite, and of ratio L^T L + ridge."""
     jitter = _DEFINITE[space.dtype]
-    points = space.of("float64").array(z)
+    wide = space.of("float64")
+    points = wide.array(z)
     k = kernel.matrix(points)
     add_diagonal(k, jitter * float(kernel.diagonal(points).sum()) / k.shape[0])
     lower = mc.linalg.cholesky(k, overwrite_a=True, jitter=10 * jitter)
-    inner = ratio * (lower.T @ lower)
+    inner = transposed_times_self(lower, wide.empty(*lower.shape))
+    inner *= ratio
     add_diagonal(inner, ridge)
     return lower, mc.linalg.cholesky(inner, overwrite_a=True)

@@ -13,11 +13,10 @@ import numpy as np
 import mercer as mc
 from mercer import _mercer, linalg
 from mercer._libraries import namespace_of
-from mercer.models import _gp_parameters
-from mercer.models._arrays import Space, host, space_of
+from mercer.models import _gp_parameters, _triangles
+from mercer.models._arrays import Space, host
 
 ROWS = 256  # of a block that is updated at a time
-WIDE = 2048  # columns of the blocks of an inverse on a device
 
 
 def total(a: Any, axis: int | None = None) -> Any:
@@ -38,35 +37,12 @@ def self_similarity(f: Any, x: Any) -> Any:
     return mc.paired_distances(x, x, metric=f)
 
 
-def inverse_of_factor(factor: Any) -> Any:
+def inverse_of_factor(factor: Any, space: Space) -> Any:
     """(L L^T)^-1 [n, n] of a factor [n, n], whose memory it may take."""
-    if space_of(factor).on_device and factor.shape[0] > 2 * WIDE:
-        return _inverse_by_products(factor, WIDE)
+    if space.on_device and factor.shape[0] > 2 * _triangles.PANEL:
+        inverse = _triangles.triangular_inverse(factor, space)
+        return _triangles.transposed_times_self(inverse, inverse)
     return linalg.cho_inverse(factor, overwrite_factor=True)
-
-
-def _inverse_by_products(factor: Any, width: int) -> Any:
-    """The inverse by blocks, in place, where all but small squares is products of large matrices.
-
-    M = L^-1 from its last columns on, M_21 = -M_22 L_21 M_11; then M^T M by rows, of which none
-    reads what stands above it.
-    """
-    n = factor.shape[0]
-    blocks = [slice(first, min(first + width, n)) for first in range(0, n, width)]
-    for own in reversed(blocks):
-        unit = 0 * factor[own, own]
-        diagonal = diagonal_of(unit)
-        diagonal += 1
-        square = half_solve(factor[own, own], unit)
-        below = factor[own.stop :, own] @ square
-        for rows in blocks[own.start // width + 1 :]:
-            known = factor[rows, own.stop : rows.stop]
-            factor[rows, own] = -(known @ below[: rows.stop - own.stop])
-        factor[own, own] = square
-    for own in blocks:
-        factor[own, : own.stop] = factor[own.start :, own].T @ factor[own.start :, : own.stop]
-        factor[: own.start, own] = factor[own, : own.start].T
-    return factor
 
 
 class Problem(NamedTuple):
@@ -161,7 +137,7 @@ class ExactLikelihood:
     def _gradient(self, theta: Any, scaled: Any, factor: Any, coef: Any, quad: float) -> Any:
         data, (amplitude, lengthscale, noise) = self.data, _gp_parameters.values(theta)
         n, p = data.y.shape
-        c = inverse_of_factor(factor)
+        c = inverse_of_factor(factor, data.space)
         noises = noise * data.noise_scale
         trace, squares = total(diagonal_of(c) * noises), total(coef * coef * noises[:, None])
         _less_outer(c, coef, p)
