@@ -384,6 +384,13 @@ def test_probabilities_hold_on_points_not_seen(solver):
     assert best < 0.15
 
 
+def test_probabilities_are_not_those_of_a_fit_before():
+    model = KernelRidgeClassifier(probability=True).fit(X, Y > 0)
+    model.set_params(probability=False).fit(X, Y > 1)
+    with pytest.raises(NotFittedError, match="fitted with probability=False"):
+        model.set_params(probability=True).predict_proba(TEST)
+
+
 def test_probabilities_come_from_scores_without_the_point():
     """The slope is that of refits without each point; a weight of 2 is the point twice."""
     from mercer.models import _calibrate

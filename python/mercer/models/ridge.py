@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -292,6 +293,7 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
         self.classes_, numbers = encode(self, data.y)
         targets = 2 * indicator(numbers, len(self.classes_), data.space) - 1
         solution = self._fit(data, targets, keep_factor=self.probability)
+        vars(self).pop("_slope", None)
         if self.probability:
             self._slope = self._calibrated(data, targets, solution)
         return self
@@ -313,6 +315,8 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
     def predict_proba(self, X: Any) -> Any:
         """[m, classes], rows of which sum to 1, in the library of X."""
         scores, back = self._scores(X)
+        if not hasattr(self, "_slope"):
+            raise NotFittedError("predict_proba: the model was fitted with probability=False")
         p = _calibrate.softmax(self._slope * _a_column_each(host(scores)))
         return back(p.astype(self._space.dtype))
 
