@@ -510,3 +510,15 @@ def test_partial_fits_have_the_same_outputs(first, then):
     with pytest.raises(ValueError, match="y must have as many outputs as before"):
         model.partial_fit(x, other)
     np.testing.assert_array_equal(model.dual_coef_, before)
+
+
+def test_conjugate_gradients_have_products_for_small_ridges(way):
+    """Without max_iter there are 10 n of them."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(300, 3)), rng.choice([-1.0, 1.0], 300)
+    options = {"bandwidth": 1.0, "alpha": 1e-5, "solver": "cg", "rank": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = KernelRidge(**options).fit(x, y)
+    assert 1000 < model.n_iter_ < 3000
+    assert model.residual_ <= 1e-3

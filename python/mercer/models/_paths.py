@@ -23,9 +23,9 @@ from mercer.models import _memory
 from mercer.models._arrays import host
 from mercer.models._fixed import low_rank
 from mercer.models._local_inverse import controls
-from mercer.models._solve import LEFT, MAX_RANK, TINY, System, auto_rank
+from mercer.models._solve import LEFT, MAX_RANK, TINY, System, auto_rank, most_products
 
-#: Products at most where max_iter is None.
+#: Products at most where max_iter is None and a score needs the traces.
 PATIENCE = 300
 #: Half of the bracket of a mean form that signs stop at, as a part of it.
 BRACKET = 5e-3
@@ -105,7 +105,8 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     system.require_columns(rank, targets + many * min(probes, FEW), name)
     inverse = Inverse(system, ridges, rank, seed)
     each = np.repeat(np.arange(many), k) if each is None else each
-    run = _Run(system.with_ridge(0.0), ridges, inverse, tol, max_iter or PATIENCE, each)
+    most = max_iter or (PATIENCE if probes else most_products(n))
+    run = _Run(system.with_ridge(0.0), ridges, inverse, tol, most, each)
     counts = [run.count(i, probes) for i in range(many)]
     system.require_columns(rank, targets + sum(counts), name)
     draws = np.random.default_rng(seed).choice([-1.0, 1.0], (n, max(counts)))

@@ -29,7 +29,7 @@ from mercer.models._rules import (
     SOLVER,
     check,
 )
-from mercer.models._solve import Buffer, Solution, System, auto_rank
+from mercer.models._solve import Buffer, Solution, System, auto_rank, most_products
 
 #: Points up to which "auto" takes a Cholesky factor at once.
 DIRECT = {"cpu": 3000, "cuda": 32768}
@@ -218,9 +218,9 @@ class Rounds(BaseEstimator):
             self.solver == "auto" and before is not None and before.solution.solver == "direct"
         )
         if not direct:
-            limit = self.max_iter or (_budget(system, y) if self.solver == "auto" else 1000)
+            limit = _budget(system, y) if self.solver == "auto" else most_products(system.n)
             solution, converged = _low_rank.solve(
-                system, y, rank=self.rank, tol=self.tol, max_iter=limit, seed=seed,
+                system, y, rank=self.rank, tol=self.tol, max_iter=self.max_iter or limit, seed=seed,
                 coef0=None if before is None else before.solution.coef,
             )  # fmt: skip
             needed = 2 * system.n**2 * np.dtype(system.space.dtype).itemsize

@@ -35,7 +35,6 @@ DIRECT = {"cpu": 6000, "cuda": 32768}
 MANY, LOOSE, MORE_ON_DEVICES = 500_000, 1e-2, 4
 #: Columns of a preconditioner at most.
 MAX_RANK = 4096
-_STEPS = 1000  # of conjugate gradients on a device, where nothing is said
 
 
 @dataclass
@@ -288,12 +287,12 @@ class System:
 
     def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any,
             seed: int) -> tuple[Solution, bool]:  # fmt: skip
+        max_iter = max_iter or most_products(self.n)
         if self.space.on_device and not self._has_ridges:
             from mercer.models import _low_rank
 
             return _low_rank.steps(
-                self, b, rank=rank, tol=tol, max_iter=max_iter or _STEPS, x0=x0, seed=seed,
-                strict=True,
+                self, b, rank=rank, tol=tol, max_iter=max_iter, x0=x0, seed=seed, strict=True,
             )  # fmt: skip
         if self._is_on_host():
             return self._cg_on_host(b, rank, tol, max_iter, x0, seed)
@@ -306,7 +305,7 @@ class System:
         solution = Solution(self._coef(x), "cg", taken, residual, None, path.inverse)
         return solution, not info.any()
 
-    def _cg_on_host(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any,
+    def _cg_on_host(self, b: Any, rank: Any, tol: float, max_iter: int, x0: Any,
                     seed: int) -> tuple[Solution, bool]:  # fmt: skip
         """The host decides a step at a time, where products take longer than that."""
         from mercer.models import _paths
@@ -422,6 +421,11 @@ def in_groups(ridges: Any, b: Any, x0: Any, space: Space,
 LEFT = 0.3
 #: The least ridge of a preconditioner.
 TINY = 1e-12
+
+
+def most_products(n: int) -> int:
+    """Products of conjugate gradients at most where max_iter is None."""
+    return min(10 * n, 10_000)
 
 
 def auto_rank(n: int) -> int:

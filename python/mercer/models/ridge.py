@@ -128,7 +128,8 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     (sums over all points) or "falkon" (products); "auto" is direct where that is quickest, else
     "cg" within the cost of a factor, and the factor where that does not converge and fits in
     memory. rank: columns of the preconditioner of "cg".
-    tol: the relative residual that "cg" and "falkon" stop at; max_iter: their steps at most.
+    tol: the relative residual that "cg" and "falkon" stop at; max_iter: their steps at most, by
+    default the lesser of 10 n and 10 000 for "cg" and 100 for "falkon".
     solver="fixed" is "cg" with ``max_iter`` steps (50 where it is None) of which nothing is read:
     the call returns before its numbers are there, and a CUDA graph can hold it. ``alpha``,
     one number, ``bandwidth`` and values of ``kernel_params`` may be tensors of one number then,

@@ -29,8 +29,9 @@ class KernelRidgeCV(RegressorScore, MultiOutputMixin, RegressorMixin, KernelMode
     the formula has a bandwidth to choose. select: "loo", the errors of all points left out one by
     one, exactly, from the eigenvalues of each bandwidth's matrix; "gcv", generalised
     cross-validation, for which one run of conjugate gradients serves all ridges, outputs and at
-    most ``n_probes`` random vectors of a ridge and bandwidth; "auto", the first up to 1500 points
-    (8192 on CUDA). The other parameters, and how the last fit is solved: those of KernelRidge.
+    most ``n_probes`` random vectors of a ridge and bandwidth, in ``max_iter`` products at most, by
+    default 300; "auto", the first up to 1500 points (8192 on CUDA). The other parameters, and how
+    the last fit is solved: those of KernelRidge.
 
     Attributes of KernelRidge, with ``alpha_`` and ``bandwidth_`` chosen, and ``best_score_``, the
     mean squared error of the choice; ``select_``; ``cv_results_``, a dict of ``alphas`` [A],
