@@ -522,3 +522,19 @@ def test_conjugate_gradients_have_products_for_small_ridges(way):
         model = KernelRidge(**options).fit(x, y)
     assert 1000 < model.n_iter_ < 3000
     assert model.residual_ <= 1e-3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kernel", ["gauss", "dot"])
+def test_singular_systems_are_refused_by_every_solver(kernel, dtype, way):
+    """Points twice with targets of both signs, and a matrix of rank 3, have no solution."""
+    rng = np.random.default_rng(0)
+    x, y = np.tile(rng.normal(size=(100, 3)), (2, 1)).astype(dtype), rng.normal(size=100)
+    y = np.concatenate([y, -y]).astype(dtype)
+    for solver in ("direct", "cg"):
+        model = KernelRidge(kernel, alpha=0.0, solver=solver, tol=1e-2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            with pytest.raises(mc.LinAlgError, match=r"alpha = .* would do"):
+                model.fit(x, y)

@@ -31,6 +31,8 @@ PATIENCE = 300
 BRACKET = 5e-3
 #: The residual that they stop at in any case: their form is then known to about its square.
 LOOSELY = 0.03
+#: The residual from which on steps that ended in rounding found nothing.
+ALL = 0.999
 #: Signs of a ridge at least.
 FEW = 4
 #: The standard error of a trace, as a part of it, that asks for another control variate.
@@ -56,6 +58,7 @@ class Found:
     columns: list[Any]  # a [n, k] of each ridge, or of all targets where each has its own
     met: np.ndarray  # [R], or [1], whether tol was met by all targets
     failed: np.ndarray  # as met, whether a matrix showed not to be positive definite, or NaN
+    lost: np.ndarray  # as met, whether rounding is all that steps found
     residual: float  # the largest |b - A a| / |b|, measured
     traces: np.ndarray  # [R], estimates of the trace of A^-1
     taken: int  # products
@@ -88,6 +91,7 @@ class Inverse:
         return rest + (1 / (self.values[:, None] + self.ridges)).sum(0)
 
 
+@np.errstate(all="ignore")  # a singular matrix makes steps overflow, which residuals show
 def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: float,
           max_iter: int | None, probes: int, seed: int, x0: Any = None,
           each: np.ndarray | None = None, name: str = "path") -> Found:  # fmt: skip
@@ -115,6 +119,7 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     if x0 is not None:
         run.solved = xp.concatenate([x0] * copies, axis=1)
         rest = right - run.product(run.solved, each)
+        run.start = np.maximum(1, space.norms(rest) / np.maximum(space.norms(right), 1e-300))
     columns = xp.concatenate([rest, *(signs[:, :count] for count in counts)], axis=1)
     lengths = np.concatenate([space.norms(right), np.full(sum(counts), n**0.5)])
     which = np.concatenate([each, np.repeat(np.arange(many), counts)])
@@ -125,8 +130,9 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     rest = rest if run.taken == before else None
     met, residual = run.polish(right, rest) if k else (np.ones(0, bool), 0.0)
     parts = [run.solved[:, i * k : (i + 1) * k] * space.array(scales) for i in range(copies)]
-    met, failed = met.reshape(copies, k).all(1), run.failed.reshape(copies, k).any(1)
-    return Found(parts, met, failed, residual, run.traces(signs), run.taken)
+    met = met.reshape(copies, k).all(1)
+    failed, lost = (own.reshape(copies, k).any(1) for own in (run.failed, run.lost))
+    return Found(parts, met, failed, lost, residual, run.traces(signs), run.taken)
 
 
 def _scales(b: Any) -> np.ndarray:
@@ -150,7 +156,8 @@ class _Run:
         self.each, self.k = each, len(each)
         self.ridges, self.tol, self.most, self.taken = ridges, tol, most, 0
         self.solved = self.space.zeros(system.n, self.k)
-        self.failed = np.zeros(self.k, bool)
+        self.failed, self.ended, self.lost = (np.zeros(self.k, bool) for _ in range(3))
+        self.start = np.ones(self.k)  # residuals of first guesses, those of 0 at least
         self.bar = current()
         self.forms: dict[tuple[int, int], tuple[float, float]] = {}  # and those with P^-1
 
@@ -204,12 +211,19 @@ class _Run:
             shares = gaps / np.where(lengths > 0, lengths, 1)
             worst, is_out = shares[left].max(initial=0), self.taken >= self.most
             if not left.size or is_out or (is_wide and not worst < 0.75 * last):
+                self.lost = self._lost(shares)
                 return met, float(shares.max(initial=0))
             if is_wide:
                 last, index = worst, space.index(left)
                 self.begin(space.array(rest[:, index]), which[left], left, lengths[left])
                 self.go()
             is_wide, rest = True, self._rest(right, which)
+
+    def _lost(self, shares: np.ndarray) -> np.ndarray:
+        """Columns that ended in rounding with all of their right-hand side left, and those that
+        grew by more than 1 / sqrt(eps), which a condition of 1 / eps lets them."""
+        growth = float(np.finfo(self.space.dtype).eps) ** -0.5
+        return ~(shares <= self.start * np.where(self.ended, ALL, growth))
 
     def _rest(self, right: Any, which: np.ndarray) -> Any:
         """What the solutions leave of right-hand sides, in float64: float32 would stagnate. A
@@ -232,9 +246,9 @@ class _Run:
         space = self.space
         q = self.product(self.p, self.which)
         curvature = space.sums(self.p * q)
-        bad = ~(curvature > 0)
-        # Below zero by rounding, a column has stagnated.
-        failed = ~(curvature > -self.inverse.rounding * space.sums(self.p * self.p))
+        bad = failed = ~(curvature > 0)
+        if bad.any():  # below zero by rounding, a column has stagnated
+            failed = ~(curvature > -self.inverse.rounding * space.sums(self.p * self.p))
         step = np.where(bad, 0, self.rho / np.where(bad, 1, curvature))
         steps = space.array(step)
         self.x += steps * self.p
@@ -255,7 +269,9 @@ class _Run:
         if self.bar is not None:
             self._tell(gaps)
         done |= (self.owner >= self.k) & (narrow <= 2 * BRACKET * self.form)
-        self._leave(done | bad | ~(new > 0), failed)
+        ended = bad | ~(new > 0)
+        self.ended[self.owner[ended & ~done & (self.owner < self.k)]] = True
+        self._leave(done | ended, failed)
 
     def _tell(self, gaps: np.ndarray) -> None:
         """The residual that is furthest from what its column wants."""

@@ -47,6 +47,7 @@ class Solution:
     residual: float  # the largest |b - A a| / |b| of a column, measured
     factor: Any = None  # lower Cholesky factor of S K S + ridge, where "direct" was asked for it
     preconditioner: Any = None
+    is_lost: bool = False  # whether rounding is all that steps found
 
 
 class Buffer:
@@ -202,6 +203,8 @@ class System:
             if reach > tol and goes_on:
                 self._warn_of_float32(reach, tol, name)
             return self._direct(b, keep_factor, name)
+        if solution.is_lost:
+            raise self.not_definite()
         warn_unconverged(name, solution, tol)
         return solution
 
@@ -317,7 +320,9 @@ class System:
         if found.failed.any():
             raise self.not_definite()
         coef = self._coef(found.columns[0])
-        return Solution(coef, "cg", found.taken, found.residual), bool(found.met.all())
+        is_lost = bool(found.lost.any())
+        solution = Solution(coef, "cg", found.taken, found.residual, is_lost=is_lost)
+        return solution, bool(found.met.all())
 
     def _coef(self, a: Any) -> Any:
         return a if self.weights is None else a * self.scale
