@@ -167,13 +167,14 @@ def test_columns_leave_the_products(monkeypatch):
 def test_what_a_recurrence_promised_is_measured(monkeypatch):
     """Columns that end too early go on from what is left of their right-hand sides."""
     system, y, k = system_of()
-    norms, looks = Space.norms, []
+    measured, looks = _paths._Run._preconditioned, []
 
-    def flattered(self, a):
+    def flattered(self):
         looks.append(1)
-        return norms(self, a) * (1e-3 if 3 <= len(looks) <= 12 else 1)
+        z, square, gaps = measured(self)
+        return z, square, gaps * (1e-3 if len(looks) <= 10 else 1)
 
-    monkeypatch.setattr(Space, "norms", flattered)
+    monkeypatch.setattr(_paths._Run, "_preconditioned", flattered)
     found = _paths.solve(system, y, RIDGES, tol=1e-8, **OPTIONS)
     assert found.met.all()
     for ridge, a in zip(RIDGES, found.columns, strict=True):
@@ -245,3 +246,29 @@ def test_formulas_of_indices_have_no_preconditioner():
     with pytest.raises(NotImplementedError, match="rank must be 0"):
         _paths.solve(system, y, RIDGES, tol=1e-6, **OPTIONS)
     assert _paths.solve(system, y, RIDGES, tol=1e-6, **OPTIONS | {"rank": 0}).met.all()
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_step_fetches_sums_twice_and_scales_are_fetched_once(library, monkeypatch):
+    """On devices the host waits for each."""
+    system, y, _ = system_of(library=library)
+    fetched = []
+
+    def counted(function):
+        def call(*arguments):
+            fetched.append(function)
+            return function(*arguments)
+
+        return call
+
+    inverse = _paths.Inverse(system, RIDGES, 60, 0)
+    run = _paths._Run(system, RIDGES, inverse, 1e-9, 300, np.zeros(2, int))
+    run.begin(y, run.each, np.arange(2), system.space.norms(y))
+    monkeypatch.setattr(Space, "sums", counted(Space.sums))
+    run._step()
+    assert len(fetched) == 2
+    monkeypatch.setattr(_paths, "host", counted(host))
+    scales = _paths._scales(y, system.space)
+    assert len(fetched) == 3
+    tops = abs(host(y)).max(0)
+    assert ((scales <= tops) & (tops < 2 * scales)).all()

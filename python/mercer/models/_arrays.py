@@ -139,9 +139,12 @@ class Space:
             self.library == "torch"
         ) else self.xp.asarray(i)  # fmt: skip
 
-    def sums(self, a: Any) -> np.ndarray:
-        """Sums of the columns [k] of a [n, k], in float64 on the host."""
-        return np.asarray(host(self.of("float64").array(a).sum(0)))
+    def sums(self, *arrays: Any) -> np.ndarray:
+        """Sums of the columns [k] of a [n, k], in float64 on the host; of several [m, k], which
+        one copy from a device brings."""
+        wide = self.of("float64")
+        found = [wide.array(a).sum(0) for a in arrays]
+        return np.asarray(host(found[0] if len(found) == 1 else self.xp.stack(found)))
 
     def norms(self, a: Any) -> np.ndarray:
         """Euclidean lengths of the columns [k] of a [n, k], in float64 on the host."""

@@ -20,7 +20,7 @@ import numpy as np
 import mercer as mc
 from mercer._progress import current, share_of_residual
 from mercer.models import _memory
-from mercer.models._arrays import host
+from mercer.models._arrays import Space, host
 from mercer.models._fixed import low_rank
 from mercer.models._local_inverse import controls
 from mercer.models._solve import LEFT, MAX_RANK, TINY, System, auto_rank, most_products
@@ -101,7 +101,7 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     be positive definite is not met.
     """
     space, xp, (n, k), many = system.space, system.space.xp, b.shape, len(ridges)
-    scales = _scales(b)  # squares neither overflow nor vanish
+    scales = _scales(b, space)  # squares neither overflow nor vanish
     b, x0 = b / space.array(scales), None if x0 is None else x0 / space.array(scales)
     rank = rank_of(system, rank)
     copies = many if each is None else 1
@@ -135,11 +135,11 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     return Found(parts, met, failed, lost, residual, run.traces(signs), run.taken)
 
 
-def _scales(b: Any) -> np.ndarray:
+def _scales(b: Any, space: Space) -> np.ndarray:
     """Powers of two near the largest numbers of the columns [k]."""
     if b.shape[1] == 0:
         return np.ones(0)
-    tops = np.stack([host(abs(b[:, j]).max()) for j in range(b.shape[1])]).astype("float64")
+    tops = host(space.xp.amax(abs(b), 0)).astype("float64")
     usable = np.isfinite(tops) & (tops > 0)
     return 2.0 ** np.floor(np.log2(np.where(usable, tops, 1)))
 
@@ -174,27 +174,27 @@ class _Run:
 
     def begin(self, r: Any, which: np.ndarray, owner: np.ndarray, lengths: np.ndarray) -> None:
         """r [n, c]: what is left of right-hand sides of these lengths."""
-        space = self.space
         self.which, self.owner, self.r, self.x = which, owner, r, 0 * r
         self.count_of_all = len(which)
         self.least = lengths * np.where(owner < self.k, 0.9 * self.tol, LOOSELY)
-        self.p, self.rho = self._preconditioned()
+        self.p, self.rho, gaps = self._preconditioned()
         self.form, self.first = 0 * self.rho, self.rho
         self.low = self.ridges[which] / self.inverse.ridges[which]
         self.radau = 1 / np.maximum(self.low, 1e-300)
         self.part = np.full(len(which), 0.5)  # of a bracket, where the form lies
-        self._leave(space.norms(r) <= self.least, np.zeros(len(which), bool))
+        self._leave(gaps <= self.least, np.zeros(len(which), bool))
 
-    def _preconditioned(self) -> tuple[Any, np.ndarray]:
-        """(P^-1 r, r^T P^-1 r); a column whose square is lost in rounding goes without P."""
+    def _preconditioned(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """(P^-1 r, r^T P^-1 r, |r|); a column whose square is lost in rounding goes without P."""
         space, z = self.space, self.inverse(self.r, self.which)
-        square = space.sums(self.r * z)
+        wide = space.of("float64").array(self.r)
+        square, gaps = space.sums(self.r * z, wide * wide)
         lost = square <= 0
         if lost.any():
             plain = self.r * space.array(1 / self.inverse.ridges[self.which])
             z = space.xp.where(space.array(lost) > 0, plain, z)
             square = space.sums(self.r * z)
-        return z, square
+        return z, square, np.sqrt(gaps)
 
     def polish(self, right: Any, rest: Any = None) -> tuple[np.ndarray, float]:
         """Columns whose recurrence promised too much go on from what is measured, or known to be
@@ -253,7 +253,7 @@ class _Run:
         steps = space.array(step)
         self.x += steps * self.p
         self.r -= steps * q
-        z, new = self._preconditioned()
+        z, new, gaps = self._preconditioned()
         before, wide = self.form, self.radau * self.rho
         self.form = before + step * self.rho
         gain = np.maximum(self.radau - step, 0)
@@ -264,7 +264,6 @@ class _Run:
         narrow = self.radau * new
         middle = self.form + self.part * narrow - before
         self.part = np.clip(middle / np.where(wide > 0, wide, 1), 0, 1)
-        gaps = space.norms(self.r)
         done = gaps <= self.least
         if self.bar is not None:
             self._tell(gaps)
