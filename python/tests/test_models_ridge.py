@@ -538,3 +538,34 @@ def test_singular_systems_are_refused_by_every_solver(kernel, dtype, way):
             warnings.simplefilter("ignore", ConvergenceWarning)
             with pytest.raises(mc.LinAlgError, match=r"alpha = .* would do"):
                 model.fit(x, y)
+
+
+def test_first_guesses_of_rows_without_weight_and_of_no_numbers(way):
+    k = np.asarray(mc.kernel_matrix("gauss", X[:80]))
+    weights = np.arange(80) % 3.0
+    options = {"alpha": 0.1, "solver": "cg", "tol": 1e-9, "random_state": 0}
+    model = KernelRidge("precomputed", warm_start=True, **options)
+    first = model.fit(k, Y[:80], weights).dual_coef_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = model.fit(k, Y[:80], weights).dual_coef_
+        np.testing.assert_allclose(again, first, atol=1e-6 * abs(first).max())
+        assert not again[weights == 0].any()
+        model.dual_coef_ = np.full(80, np.nan)
+        np.testing.assert_array_equal(model.fit(k, Y[:80], weights).dual_coef_, first)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_unscaled_coefficients(library):
+    from mercer.models._kernels import FittedKernel
+    from mercer.models._solve import System
+
+    if library == "torch":
+        pytest.importorskip("torch")
+    space = Space(library, "cpu", "float32")
+    weights = space.array(np.array([0.0, 4.0, 0.25]))
+    system = System(FittedKernel(mc.gauss()), space.zeros(3, 2), space, 0.1, weights)
+    found = system.unscaled(space.array(np.array([[1.0, np.nan], [2.0, 4.0], [3.0, 5.0]])))
+    assert str(found.dtype).endswith("float32")
+    expected = [[0.0, 0.0], [1.0, 2.0], [6.0, 10.0]]
+    np.testing.assert_array_equal(host(found), expected)

@@ -193,10 +193,9 @@ def preconditioner(system: System, rank: int | str, seed: int) -> Callable[[Any]
 def solve(system: System, b: Any, *, rank: int | str, tol: float, max_iter: int,
           coef0: Any = None, seed: int = 0) -> tuple[Solution, bool]:  # fmt: skip
     """The coefficients of a system for b [n, k], and whether all columns reached tol."""
-    s = system.scale
-    if s is not None:
-        b, coef0 = s * b, coef0 if coef0 is None else coef0 / s
-    return steps(system, b, rank=rank, tol=tol, max_iter=max_iter, x0=coef0, seed=seed)
+    b = b if system.scale is None else system.scale * b
+    x0 = None if coef0 is None else system.unscaled(coef0)
+    return steps(system, b, rank=rank, tol=tol, max_iter=max_iter, x0=x0, seed=seed)
 
 
 def steps(system: System, b: Any, *, rank: int | str, tol: float, max_iter: int, x0: Any = None,

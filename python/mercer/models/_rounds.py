@@ -276,8 +276,7 @@ def _gcv(system: System, solution: Solution, seed: int, name: str) -> float:
         trace = float(host(mc.linalg.cho_inverse_diagonal(solution.factor)).sum(dtype=np.float64))
     else:
         trace = system.n * _select.mean_inverse(system, seed, name=name)
-    a = solution.coef if system.weights is None else solution.coef / system.scale
-    return _select.gcv(system, a, system.ridge, trace)
+    return _select.gcv(system, system.unscaled(solution.coef), system.ridge, trace)
 
 
 def split(sample: Sample, seed: int, share: Any) -> tuple[np.ndarray, np.ndarray]:

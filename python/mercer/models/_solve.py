@@ -97,6 +97,11 @@ class System:
         """S, [n, 1], or None."""
         return None if self.weights is None else (self.weights**0.5)[:, None]
 
+    def unscaled(self, coef: Any) -> Any:
+        """a [n, k] of coefficients S a; 0 in rows of weight 0."""
+        s = self.scale
+        return coef if s is None else self.space.xp.where(s > 0, coef / (s + (s == 0)), 0 * s)
+
     def matrix(self, ridge: float | None = None) -> Any:
         """S K S + ridge, [n, n], in the buffer."""
         k = self.kernel.matrix(self.x, out=self.buffer.take(self.space, self.n, self.n))
@@ -187,7 +192,7 @@ class System:
         may_turn = solver == "auto" and not self.is_shared
         if may_turn and max_iter is None and not self._is_for_blocks(tol):
             max_iter = self._budget(b.shape[1])
-        x0 = coef0 if coef0 is None or s is None else coef0 / s
+        x0 = None if coef0 is None else self.unscaled(coef0)
         if solver == "sap" or (solver == "auto" and self._is_for_blocks(tol)):
             block = min(block_of(self.n), self.n)
             _memory.require_blocks(

@@ -104,11 +104,12 @@ class _Ridge(KernelModel):
         return solution
 
     def _first_guess(self, data: Data, shape: tuple[int, ...]) -> Any:
-        """The coefficients of the fit before where they are asked for and as many."""
+        """The coefficients of the fit before where they are asked for, as many and numbers."""
         coef = getattr(self, "dual_coef_", None) if self.warm_start else None
         if coef is None or coef.reshape(-1).shape[0] != shape[0] * shape[1]:
             return None
-        return data.space.array(coef).reshape(shape)
+        guess = data.space.array(coef).reshape(shape)
+        return guess if bool(data.space.xp.isfinite(guess).all()) else None
 
 
 class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
@@ -136,7 +137,8 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     ``metric`` a tensor [d], and ``alpha_``, ``bandwidth_`` and ``residual_`` are tensors. Nothing
     is warned of, and what is refused elsewhere (NaN, negative weights and ridges, in tensors) makes
     NaN. Rows of weight 0 stay in ``X_fit_`` where the weights are tensors.
-    warm_start: "cg" and "falkon" begin at the coefficients of the fit before. device: where arrays
+    warm_start: "cg" and "falkon" begin at the coefficients of the fit before, where these are
+    finite. device: where arrays
     of the host are computed with, such as "cuda". progress: a fit of more than two seconds shows a
     bar with the residual.
 
