@@ -411,3 +411,17 @@ def test_memory_and_tolerances_that_are_missed_are_said(monkeypatch):
     monkeypatch.setattr(_memory, "free", lambda space: 1000)
     with pytest.raises(MemoryError, match=r'solver="cg" stores no matrix; max_leaf_size=11 makes'):
         RFMRegressor(solver="direct").fit(x, y)
+
+
+def test_memory_that_cross_validation_lacks_names_the_estimator(monkeypatch):
+    judged = home._gcv
+
+    def short(*arguments):
+        monkeypatch.setattr(_memory, "free", lambda space: 1000)
+        return judged(*arguments)
+
+    monkeypatch.setattr(home, "_gcv", short)
+    model = RFMRegressor(solver="cg", validation="gcv", alpha=0.1)
+    with pytest.raises(MemoryError, match=r"^RFMRegressor: a factor") as caught:
+        model.fit(*relevant(200))
+    assert "centers=" not in str(caught.value)

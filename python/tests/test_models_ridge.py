@@ -569,3 +569,17 @@ def test_unscaled_coefficients(library):
     assert str(found.dtype).endswith("float32")
     expected = [[0.0, 0.0], [1.0, 2.0], [6.0, 10.0]]
     np.testing.assert_array_equal(host(found), expected)
+
+
+def test_memory_that_probabilities_lack_is_said_by_the_estimators_name(monkeypatch):
+    model = KernelRidgeClassifier(solver="cg", alpha=1.0, probability=True)
+
+    found = KernelRidgeClassifier._calibrated
+
+    def calibrated(self, *arguments):
+        monkeypatch.setattr(_memory, "free", lambda space: 1000)
+        return found(self, *arguments)
+
+    monkeypatch.setattr(KernelRidgeClassifier, "_calibrated", calibrated)
+    with pytest.raises(MemoryError, match=r"^KernelRidgeClassifier: a factor"):
+        model.fit(X, Y > 0)

@@ -275,7 +275,7 @@ def _gcv(system: System, solution: Solution, seed: int, name: str) -> float:
     if solution.factor is not None:
         trace = float(host(mc.linalg.cho_inverse_diagonal(solution.factor)).sum(dtype=np.float64))
     else:
-        trace = system.n * _select.mean_inverse(system, seed, name=name)
+        trace = system.n * _select.mean_inverse(system, seed, name)
     return _select.gcv(system, system.unscaled(solution.coef), system.ridge, trace)
 
 

@@ -330,7 +330,7 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
             diagonal = mc.linalg.cho_inverse_diagonal(solution.factor)
         else:
             seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            diagonal = _select.mean_inverse(system, seed, name=type(self).__name__)
+            diagonal = _select.mean_inverse(system, seed, type(self).__name__)
         missed = _select.left_out(system, solution.coef, self.alpha_, diagonal)
         scores = _a_column_each(host(targets - missed))
         codes = _a_column_each(host(targets)).argmax(1)
