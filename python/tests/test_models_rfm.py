@@ -413,6 +413,24 @@ def test_memory_and_tolerances_that_are_missed_are_said(monkeypatch):
         RFMRegressor(solver="direct").fit(x, y)
 
 
+def test_rounds_without_an_error_are_said_and_never_the_best(monkeypatch):
+    """Products of "gcv" run out at a small ridge; an error that is no number counts as infinite."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(200, 3)), rng.normal(size=200)
+    few = {"n_rounds": 1, "validation": "gcv", "random_state": 0, "max_iter": 50, "rank": 20}
+    model = RFMRegressor("gauss", bandwidth=1.0, alpha=1e-8, solver="cg", **few)
+    with pytest.warns(ConvergenceWarning) as said:
+        model.fit(x, y)
+    assert any("2 of 2 rounds have no error" in str(warning.message) for warning in said)
+    assert [row["error"] for row in model.history_] == [np.inf, np.inf]
+    errors = iter([1.0, np.nan, 2.0])
+    monkeypatch.setattr(home, "mean_square", lambda *_: next(errors))
+    model = RFMRegressor(n_rounds=2, early_stopping=False, random_state=0)
+    with pytest.warns(ConvergenceWarning, match="RFMRegressor: 1 of 3 rounds have no error"):
+        model.fit(x, y, X_val=x, y_val=y)
+    assert model.best_round_ == 0
+
+
 def test_memory_that_cross_validation_lacks_names_the_estimator(monkeypatch):
     judged = home._gcv
 

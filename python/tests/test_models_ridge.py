@@ -571,6 +571,28 @@ def test_unscaled_coefficients(library):
     np.testing.assert_array_equal(host(found), expected)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_probabilities_where_products_run_out(fits, monkeypatch):
+    """A factor gives what signs do not; where there is no room for it, a warning does."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 3))
+    labels = x[:, 0] + rng.normal(size=200) > 0
+    options = {"bandwidth": 1.0, "alpha": 1e-6, "probability": True, "random_state": 0}
+    exact = KernelRidgeClassifier(solver="direct", **options).fit(x, labels)
+    model = KernelRidgeClassifier(solver="cg", **options)
+    if fits:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model.fit(x, labels)
+        assert model._slope == pytest.approx(exact._slope, rel=0.01)
+        return
+    monkeypatch.setattr("mercer.models._solve.System.fits", lambda self: False)
+    with pytest.warns(ConvergenceWarning, match="predict_proba is NaN.* alpha = 1e-06"):
+        model.fit(x, labels)
+    assert np.isnan(model.predict_proba(x)).all()
+    assert model.score(x, labels) > 0.9
+
+
 def test_memory_that_probabilities_lack_is_said_by_the_estimators_name(monkeypatch):
     model = KernelRidgeClassifier(solver="cg", alpha=1.0, probability=True)
 

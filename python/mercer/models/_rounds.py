@@ -176,7 +176,20 @@ class Rounds(BaseEstimator):
             root = metric_root(products, last.root, self._encoder.groups, float(self.agop_power))
             if root is None:
                 break
+        self._warn_of_rounds_without_error()
         return best
+
+    def _warn_of_rounds_without_error(self) -> None:
+        missed = sum(row["error"] == np.inf for row in self.history_)
+        if missed:
+            warnings.warn(
+                f"{type(self).__name__}: {missed} of {len(self.history_)} rounds have no error, "
+                "which counts as infinite: their predictions are not finite, or the products of "
+                f"validation='gcv' did not converge at alpha = {self.alpha:g}. A larger alpha, or "
+                'solver="direct" where its matrix fits, ends it',
+                ConvergenceWarning,
+                stacklevel=4,
+            )
 
     def _first_root(self, train: Sample) -> np.ndarray:
         d = train.x.shape[1]
@@ -200,11 +213,11 @@ class Rounds(BaseEstimator):
         if held is not None:
             points = kernel.points(held.x, space)
             found.scores = kernel.product(points, found.points, solution.coef)
-            found.error = mean_square(held.y - found.scores, held.weights, space)
+            found.error = _or_inf(mean_square(held.y - found.scores, held.weights, space))
         elif self.validation == "gcv":
             system = System(kernel, found.points, space, float(self.alpha), train.weights,
                             work.buffer, has_centers=False)  # fmt: skip
-            found.error = _gcv(system, solution, work.seed, type(self).__name__)
+            found.error = _or_inf(_gcv(system, solution, work.seed, type(self).__name__))
         solution.factor = solution.preconditioner = None
         return found
 
@@ -269,6 +282,10 @@ def mean(y: Any, weights: Any) -> Any:
 def mean_square(rest: Any, weights: Any, space: Space) -> float:
     squares = space.of("float64").array((rest * rest).sum(1))
     return float(mean(squares[:, None], weights)[0])
+
+
+def _or_inf(error: float) -> float:
+    return error if np.isfinite(error) else np.inf
 
 
 def _gcv(system: System, solution: Solution, seed: int, name: str) -> float:

@@ -21,7 +21,10 @@ SPECTRUM = {"cpu": 1500, "cuda": 8192}
 
 
 def mean_inverse(system: System, seed: int, name: str, probes: int = 16) -> float:
-    """The mean of the diagonal of A^-1, without a factor; name: whose errors are raised."""
+    """The mean of the diagonal of A^-1, without a factor; NaN where signs ran out of products.
+
+    name: whose errors are raised.
+    """
     ridges = np.array([system.ridge])
     found = _paths.solve(system, system.space.zeros(system.n, 0), ridges, rank="auto", tol=1.0,
                          max_iter=None, probes=probes, seed=seed, name=name)  # fmt: skip

@@ -180,7 +180,7 @@ class System:
         b = b if s is None else s * b
         reach = self._reach()
         few = self.n <= DIRECT[self.space.device.partition(":")[0]] or (
-            self.space.on_device and reach > tol and self._fits()
+            self.space.on_device and reach > tol and self.fits()
         )
         few = few and not self.is_shared
         iterates = solver == "cg" or (solver == "auto" and not few and not self._is_for_blocks(tol))
@@ -204,7 +204,7 @@ class System:
             solution, converged = self._cg(b, rank, tol, max_iter, x0, seed)
         if converged:
             return solution
-        if may_turn and self._fits():
+        if may_turn and self.fits():
             if reach > tol and goes_on:
                 self._warn_of_float32(reach, tol, name)
             return self._direct(b, keep_factor, name)
@@ -232,7 +232,7 @@ class System:
         """Whether the steps are `_paths`'; ranks take those of one process."""
         return self.space.device == "cpu" and not self.is_in_chunks
 
-    def _fits(self) -> bool:
+    def fits(self) -> bool:
         """Whether the matrix takes at most half of the free memory."""
         return 2 * self._bytes_direct() <= _memory.free(self.space)
 

@@ -233,7 +233,8 @@ class RFMRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _FeatureMac
 
     Attributes: ``metric_`` [D, D] or [D], what (x - z)^T metric (x - z) is taken with, which
     ``KernelRidge(metric=)`` takes too; ``feature_importances_`` [d], its diagonal; ``history_``
-    (a dict of each round: error, bandwidth, solver, n_iter, residual), ``best_round_``;
+    (a dict of each round: error, infinite where it was not found, bandwidth, solver, n_iter,
+    residual), ``best_round_``;
     ``dual_coef_``, ``X_fit_``, ``intercept_``, ``bandwidth_``, ``solver_``, ``residual_``. Where
     rows were split, ``leaves_`` is a list of fitted estimators with these attributes, ``metric_``
     their metrics' mean, ``n_iter_`` and ``residual_`` the largest of theirs, and ``tree_`` and

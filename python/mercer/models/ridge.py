@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.metaestimators import available_if
@@ -247,7 +248,9 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
     solver="fixed" is refused. probability: with True the fit computes what each point's scores
     would be in a fit without it, and ``predict_proba`` is there: the softmax of a slope times the
     scores, the slope of the largest likelihood of these. The scores are exact where a factor was
-    made; "cg" and "sap" take the mean share of all points in the place of each one's own.
+    made; "cg" and "sap" take the mean share of all points in the place of each one's own, and a
+    factor where their products do not give it. Where that does not fit either, a ConvergenceWarning
+    says so and probabilities are NaN.
 
     >>> KernelRidgeClassifier(probability=True).fit(x, labels).predict_proba(x_new)
     """
@@ -326,16 +329,35 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
     def _calibrated(self, data: Data, targets: Any, solution: Solution) -> float:
         """The slope of the softmax, from the scores that points would have in fits without them."""
         system = System(self._kernel, self._points, data.space, self.alpha_, data.weights)
-        if solution.factor is not None:
-            diagonal = mc.linalg.cho_inverse_diagonal(solution.factor)
-        else:
-            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-            diagonal = _select.mean_inverse(system, seed, type(self).__name__)
+        diagonal = self._inverse_diagonal(system, solution)
+        if diagonal is None:
+            return np.nan
         missed = _select.left_out(system, solution.coef, self.alpha_, diagonal)
         scores = _a_column_each(host(targets - missed))
         codes = _a_column_each(host(targets)).argmax(1)
         weights = np.ones(len(codes)) if data.weights is None else host(data.weights)
         return _calibrate.fit_slope(scores, codes, weights.astype("float64"))
+
+    def _inverse_diagonal(self, system: System, solution: Solution) -> Any:
+        """The diagonal [n] of A^-1, or its mean; None, and a warning, where neither is found."""
+        if solution.factor is not None:
+            return mc.linalg.cho_inverse_diagonal(solution.factor)
+        seed, name = check_random_state(self.random_state).randint(2**31 - 1), type(self).__name__
+        mean = _select.mean_inverse(system, int(seed), name)
+        if np.isfinite(mean):
+            return mean
+        if system.fits() and not system.is_shared:
+            factor, info = mc.linalg.cholesky(system.matrix(), overwrite_a=True, check=False)
+            if not int(info):
+                return mc.linalg.cho_inverse_diagonal(factor)
+        warnings.warn(
+            f"{name}: predict_proba is NaN, since the products that probability=True takes did not "
+            f"converge at alpha = {self.alpha_:g} and a factor of the kernel matrix was not made. "
+            "A larger alpha ends it",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+        return None
 
 
 def _a_column_each(scores: np.ndarray) -> np.ndarray:
