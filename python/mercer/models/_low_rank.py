@@ -13,7 +13,7 @@ import mercer as mc
 from mercer._progress import Fit, current, share_of_residual
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
-from mercer.models._solve import Solution, System, add_diagonal, rank_of
+from mercer.models._solve import Solution, System, add_diagonal, is_lost, rank_of
 
 _ROWS = 2**14  # whose products are summed in the dtype of the factor, before float64
 _AIM = 0.95  # of tol, which residuals that are measured then meet, too
@@ -209,7 +209,8 @@ def steps(system: System, b: Any, *, rank: int | str, tol: float, max_iter: int,
     if strict and not found.is_sound:
         raise system.not_definite()
     a = found.x if system.scale is None else system.scale * found.x
-    return Solution(a, "cg", found.taken, found.residual), found.met
+    lost = strict and found.is_lost
+    return Solution(a, "cg", found.taken, found.residual, is_lost=lost), found.met
 
 
 @dataclass
@@ -219,8 +220,10 @@ class Solved:
     residual: float  # the largest |b - A x| / |b| of a column, measured
     met: bool
     is_sound: bool  # whether A shows to be positive definite and the residual is a number
+    is_lost: bool  # whether rounding is all that steps found
 
 
+@np.errstate(all="ignore")  # a singular matrix makes steps overflow, which residuals show
 def solved(product: Callable[[Any], Any], inverse: Callable[[Any], Any], b: Any, guess: Any,
            space: Space, *, tol: float, limit: int, strict: bool) -> Solved:  # fmt: skip
     """A x = b for b [n, k] by products with A. strict: all of tol is to be met, not 2 tol, and a
@@ -234,17 +237,20 @@ def solved(product: Callable[[Any], Any], inverse: Callable[[Any], Any], b: Any,
 
     most, aim = (tol, _AIM * tol) if strict else (2 * tol, tol)
     residual, before, is_sound = np.inf if guess is None else part(r), np.inf, True
+    start, ended = 1.0 if guess is None else max(1.0, residual), False
     while most < residual <= before / 2 and taken < limit:  # again, where rounding led astray
         found = conjugate_gradients(
             lambda p: (product(p), p), inverse, r, aim * lengths, limit - taken, space, by_columns
         )
+        ended = not found.converged and found.taken < limit - taken
         x, taken = x + found.x, taken + found.taken
         r = b - product(x)
         before, residual = residual, part(r)
         is_sound = found.is_definite and bool(np.isfinite(residual))
         if strict and not is_sound:
             break
-    return Solved(x, taken, residual, residual <= most, is_sound)
+    lost = bool(is_lost(residual, start, ended, space))
+    return Solved(x, taken, residual, residual <= most, is_sound, lost)
 
 
 def _start(product: Callable[[Any], Any], b: Any, guess: Any, space: Space) -> tuple[Any, Any, int]:

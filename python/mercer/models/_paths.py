@@ -23,7 +23,7 @@ from mercer.models import _memory
 from mercer.models._arrays import Space, host
 from mercer.models._fixed import low_rank
 from mercer.models._local_inverse import controls
-from mercer.models._solve import LEFT, MAX_RANK, TINY, System, auto_rank, most_products
+from mercer.models._solve import LEFT, MAX_RANK, TINY, System, auto_rank, is_lost, most_products
 
 #: Products at most where max_iter is None and a score needs the traces.
 PATIENCE = 300
@@ -31,8 +31,6 @@ PATIENCE = 300
 BRACKET = 5e-3
 #: The residual that they stop at in any case: their form is then known to about its square.
 LOOSELY = 0.03
-#: The residual from which on steps that ended in rounding found nothing.
-ALL = 0.999
 #: Signs of a ridge at least.
 FEW = 4
 #: The standard error of a trace, as a part of it, that asks for another control variate.
@@ -211,19 +209,13 @@ class _Run:
             shares = gaps / np.where(lengths > 0, lengths, 1)
             worst, is_out = shares[left].max(initial=0), self.taken >= self.most
             if not left.size or is_out or (is_wide and not worst < 0.75 * last):
-                self.lost = self._lost(shares)
+                self.lost = is_lost(shares, self.start, self.ended, self.space)
                 return met, float(shares.max(initial=0))
             if is_wide:
                 last, index = worst, space.index(left)
                 self.begin(space.array(rest[:, index]), which[left], left, lengths[left])
                 self.go()
             is_wide, rest = True, self._rest(right, which)
-
-    def _lost(self, shares: np.ndarray) -> np.ndarray:
-        """Columns that ended in rounding with all of their right-hand side left, and those that
-        grew by more than 1 / sqrt(eps), which a condition of 1 / eps lets them."""
-        growth = float(np.finfo(self.space.dtype).eps) ** -0.5
-        return ~(shares <= self.start * np.where(self.ended, ALL, growth))
 
     def _rest(self, right: Any, which: np.ndarray) -> Any:
         """What the solutions leave of right-hand sides, in float64: float32 would stagnate. A

@@ -33,6 +33,8 @@ DIRECT = {"cpu": 6000, "cuda": 32768}
 #: Points beyond which blocks of rows serve tolerances from LOOSE on sooner. Devices make a wide
 #: factor soon, and keep it up to so many times as many points.
 MANY, LOOSE, MORE_ON_DEVICES = 500_000, 1e-2, 4
+#: The residual from which on steps that ended in rounding found nothing.
+ALL = 0.999
 #: Columns of a preconditioner at most.
 MAX_RANK = 4096
 
@@ -436,6 +438,13 @@ TINY = 1e-12
 def most_products(n: int) -> int:
     """Products of conjugate gradients at most where max_iter is None."""
     return min(10 * n, 10_000)
+
+
+def is_lost(residuals: Any, starts: Any, ended: Any, space: Space) -> np.ndarray:
+    """Whether steps ended in rounding with all of a right-hand side left, or residuals grew by more
+    than 1 / sqrt(eps), which a condition of 1 / eps lets them. starts: those before, 1 at least."""
+    growth = float(np.finfo(space.dtype).eps) ** -0.5
+    return ~(residuals <= starts * np.where(ended, ALL, growth))
 
 
 def auto_rank(n: int) -> int:
