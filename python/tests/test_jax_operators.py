@@ -302,7 +302,7 @@ def test_both_parts_of_a_likelihood(rank):
 
 
 def test_derivatives_of_a_determinant():
-    """Derivatives of the estimate are tr(a^-1 da) from its probes, whose signs are drawn here again."""
+    """Derivatives of the estimate are tr(a^-1 da) from its probes, with signs drawn here again."""
     few, eye = jnp.asarray(X[:10]), jnp.eye(10)
     z = jax.random.rademacher(jax.random.key(0), (10, 16), jnp.float64)
 

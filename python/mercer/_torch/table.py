@@ -11,5 +11,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 GRADIENTS: dict[str, Callable[[tuple, tuple, tuple, tuple], tuple]] = {}
 # (inputs, outputs, tangents) -> tangent.
 TANGENTS: dict[str, Callable[[tuple, tuple, tuple], Any]] = {}
-# Rules of operators that are no pairs of points: (name, info, in_dims, inputs) -> (results, their axes).
+# Rules of operators that are no pairs of points: (name, info, in_dims, inputs) -> (results, axes).
 MAPPED: dict[str, Callable[..., tuple[Any, Any]]] = {}
