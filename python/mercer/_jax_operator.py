@@ -148,6 +148,14 @@ class KernelOperator:
         return self.kernel_product(v) + _factors(jnp.asarray(self.ridge, self.dtype), v) * v
 
     def __rmatmul__(self, v: Any) -> Any:
+        n = self.shape[0]
+        if not isinstance(v, jax.Array):
+            raise ValueError(f"{_VERB}: v on the left must be an array of JAX. Received {type(v)}")
+        if v.ndim not in (1, 2) or v.shape[-1] != n:
+            raise ValueError(
+                f"{_VERB}: v on the left must have the shape [k, n] or [n], n = {n}. "
+                f"Received {tuple(v.shape)}"
+            )
         return (self @ v.T).T
 
     def kernel_product(self, v: Any) -> Any:

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/mutex.h"
 #include "core/recent_cache.h"
 #include "ir/passes.h"
 #include "ir/point_form.h"
@@ -43,7 +44,8 @@ struct Forms {
 };
 
 std::shared_ptr<const Forms> forms_of(const Expr& f) {
-  static auto& known = *new RecentCache<Forms>(1024);
+  static constinit Lazy<RecentCache<Forms>> kept;
+  auto& known = kept.get([] { return RecentCache<Forms>(1024); });
   return known.get(f.to_text(), [&] { return std::make_shared<const Forms>(f); });
 }
 

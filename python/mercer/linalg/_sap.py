@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import mercer
-from mercer import _linalg_calls, _mercer, _watchers
+from mercer import _linalg_calls, _mercer
 from mercer._libraries import namespace_of, plain
 from mercer._mixed import library_of, require_one_library
 from mercer._progress import current, share_of_residual
@@ -319,6 +319,7 @@ def _is_followed(a: Any, b: Any) -> bool:
     """Whether PyTorch records what is computed with them."""
     if library_of(b) != "torch":
         return False
+    from mercer import _watchers
     from mercer._torch import linalg_cg
 
     return _watchers.follow([b, *linalg_cg.tensors_of(a)])
