@@ -201,7 +201,7 @@ struct RpcholeskyOptions {
 /// operator. L has `rank` columns of Cholesky's factor of k, whose pivots are drawn in proportion to what is left of
 /// the diagonal. It is as good as Nystrom's, which takes products with all of k, and reads `rank` rows of k alone. The
 /// rank is less where nothing is left of the diagonal. ridge > 0; 1 <= rank; ranks beyond the order are taken for it.
-/// The same seed gives the same pivots.
+/// Equal seeds give equal pivots.
 /// Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", Comm. Pure Appl. Math. 78 (2025); blocks by rejection:
 /// Epperly, Tropp, Webber, "Embrace rejection" (2024). Memory: `rank` vectors, three times as many while it is made. On
 /// CUDA the call waits. Throws numerical for values that are not finite, and for a matrix that is seen not to be
