@@ -17,6 +17,14 @@ PAGES = [ROOT / "README.md", ROOT / "docs/index.md", *sorted((ROOT / "docs/guide
 NEEDS_GPU = re.compile(r"cuda|sm_90a|mc\.tune")
 # Pages that all ranks run, in test_linalg_distributed.py.
 OF_RANKS = {"distributed_matrices"}
+WRITTEN = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "bench").rglob("*.md")),
+]
+# Pages that comments name.
+NAMED = re.compile(r"\b(?:docs|bench)/[a-z_/-]+\.md\b")
+SOURCES = {".h", ".cpp", ".cuh", ".py", ".txt", ".cmake"}
 FAULTS = re.findall(r"^\| `([^|]+(?:\|\|[^|]+)*)` \| ([^|]+) \|$",
                     (ROOT / "docs/reference/grammar.md").read_text("utf-8")
                     .split("| fault |")[1], re.M)  # fmt: skip
@@ -41,6 +49,23 @@ def names() -> dict:
         "coef": n, "ones": np.ones_like(n), "weights": x[0], "c": pairs, "k": pairs, "b": 2.0,
         "ridge": 0.1, "k1": pairs[:5, :5], "k2": pairs[:8, :8],
     }  # fmt: skip
+
+
+def anchors(page: pathlib.Path) -> set[str]:
+    """What links may name of a page: its headings, as GitHub and MyST write them."""
+    headings = re.findall(r"^#{1,3} (.+)$", page.read_text("utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def missing(page: pathlib.Path) -> list[str]:
+    """Links of a page to pages or headings that are not there."""
+    links = re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([\w-]+))?\)", page.read_text("utf-8"))
+    homes = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in links]
+    return [
+        f"{home.name}#{anchor}"
+        for home, anchor in homes
+        if not home.exists() or (anchor and home.suffix == ".md" and anchor not in anchors(home))
+    ]
 
 
 def has_gpu() -> bool:
@@ -75,3 +100,27 @@ def test_faults_of_the_grammar(text, words):
 
 def test_faults_are_found():
     assert len(FAULTS) >= 10
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links(page):
+    assert missing(page) == []
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A page\n[a](page.md#a-page), [b](#b), [c](c.md), [d](https://d.e)\n", "utf-8"
+    )
+    assert missing(page) == ["page.md#b", "c.md#"]
+
+
+@pytest.mark.parametrize("folder", ["include", "src", "python", "tests", "tools", "cmake"])
+def test_pages_that_comments_name(folder):
+    named = {
+        name
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SOURCES and "__pycache__" not in path.parts
+        for name in NAMED.findall(path.read_text("utf-8"))
+    }
+    assert {name for name in named if not (ROOT / name).exists()} == set()
