@@ -137,6 +137,20 @@ def test_no_gradient_is_recorded(draw):
     assert not kermac.cdist(a, b, out=out).requires_grad
 
 
+def test_transforms_of_torch_func_find_no_gradient(draw):
+    a, b = draw(M, K), draw(N, K)
+
+    def total(a):
+        return kermac.cdist(a, b, p=1.3).sum()
+
+    def total_of_items(a):
+        return torch.func.vmap(total)(a[None]).sum()
+
+    for function in (total, total_of_items):
+        assert not torch.func.grad(function)(a).any()
+        assert not torch.func.jvp(function, (a,), (torch.ones_like(a),))[1].any()
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(0, N, K), (M, 0, K), (M, N, 0), (1, 1, 1), (1, N, 1)])
 def test_sizes_of_nothing_and_one(draw, m, n, k):
     a, b = draw(m, k), draw(n, k)

@@ -8,14 +8,20 @@ from enum import Enum, auto
 import mercer as mc
 
 
-class InnerOperator(Enum):
+class _Choice(Enum):
+    """One of a few, each of which is there once; Enum's own hash is that of the name, in Python."""
+
+    __hash__ = object.__hash__
+
+
+class InnerOperator(_Choice):
     """What is made of two features: their difference or their product."""
 
     DIFF = auto()
     DOT = auto()
 
 
-class PowerType(Enum):
+class PowerType(_Choice):
     """A function of one value. EXP_POW_SCALED is exp(bandwidth |t|^p) - 1, of features alone."""
 
     NOOP = auto()
@@ -26,7 +32,7 @@ class PowerType(Enum):
     EXP_POW_SCALED = auto()
 
 
-class KernelType(Enum):
+class KernelType(_Choice):
     """A function of the distance d: itself, exp(-d / bandwidth) or exp(-d / (2 bandwidth^2))."""
 
     NONE = auto()

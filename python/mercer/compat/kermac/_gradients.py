@@ -43,8 +43,8 @@ def cdist_grad(
     """
     params = {} if isinstance(p, (int, float)) and p in (1, 2) else {"p": p}
     phi = _GRADIENTS[None if params else p]
-    _calls.check_points(a, b, c, d, out)
-    return _calls.field(phi, a, b, c, d, out, params, debug)
+    is_plain = _calls.check_points(a, b, c, d, out)
+    return _calls.field(phi, a, b, c, d, out, params, debug, is_plain=is_plain)
 
 
 def cdist_grad_expadd(
@@ -71,14 +71,15 @@ def cdist_grad_expadd(
     1 / lengthscale^p when it is not given. Shapes, layouts and errors: those of cdist_grad.
     """
     scale = scale_of(scale, lengthscale, p)
-    _calls.check_points(a, b, c, d, out)
+    is_plain = _calls.check_points(a, b, c, d, out)
     if not isinstance(q, (int, float)) or q != 1:
         if s_km is None:
             s_km = cdist_expadd(b.mT, d.mT, p=p, scale=scale, debug=debug)
         _calls.check_tensors({"a": a, "s_km": s_km})
         a = a * q_factor(s_km, q, c0, eps)
+        is_plain = is_plain and a.ndim == 2
     params = {"p": p, "scale": scale, "eps": eps}
-    return _calls.field(_EXPADD, a, b, c, d, out, params, debug)
+    return _calls.field(_EXPADD, a, b, c, d, out, params, debug, is_plain=is_plain)
 
 
 def q_factor(s_km: torch.Tensor, q: Any, c0: Any, eps: float) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -24,9 +25,12 @@ from mercer.compat.kermac._descriptors import (
 
 _EPSILON = 1e-5  # below it a distance counts as 0 for a kernel
 _EXPADD = mc.kernel("sum(exp(scale*abs(x-z)^p))")
-# The norms with their roots, and without.
+# The formulas of the norms with their roots, and without.
 _ABS, _SQUARE, _POW = (
-    (norm.choices, (*norm.choices[:2], PowerType.NOOP, KernelType.NONE))
+    tuple(
+        formula_of((*norm.choices[:2], outer, KernelType.NONE), True, False, False)
+        for outer in (norm.choices[2], PowerType.NOOP)
+    )
     for norm in (
         kernel_descriptor_l1_norm, kernel_descriptor_l2_norm, kernel_descriptor_p_norm,
     )
@@ -66,8 +70,12 @@ def run_kernel(
     and for hyper-parameters that the descriptor needs or does not read.
     """
     choices = kernel_descriptor.choices
-    _check_powers(choices, p, inner_p, outer_p)
-    _check_kernel(choices, bandwidth, epsilon, regularization)
+    _check_given(
+        choices, p is not None, inner_p is not None, outer_p is not None, bandwidth is not None,
+        epsilon is not None, regularization is not None,
+    )  # fmt: skip
+    if isinstance(epsilon, torch.Tensor):
+        raise TypeError("epsilon must be a number, got a tensor")
     hypers: dict[str, Any] = {"bandwidth": bandwidth, "regularization": regularization}
     if isinstance(regularization, (int, float)) and regularization == 0:
         hypers["regularization"] = None
@@ -102,13 +110,12 @@ def cdist(
     p: a number that is neither 0 nor infinite, or a float32 tensor of shape () or (L,). Shapes,
     layouts, the other arguments and errors: those of run_kernel.
     """
-    if isinstance(p, torch.Tensor):
-        return _calls.pairwise(_formula(_POW, skip_epilogue), a, b, out, {"p": p}, {}, debug)
-    if p == 1 or p == 2:
-        norm = _ABS if p == 1 else _SQUARE
-        return _calls.pairwise(_formula(norm, skip_epilogue), a, b, out, {}, {}, debug)
-    _check_root("cdist", p)
-    return _calls.pairwise(_formula(_POW, skip_epilogue), a, b, out, {"p": p}, {}, debug)
+    if not isinstance(p, torch.Tensor):
+        if p == 1 or p == 2:
+            norm = _ABS if p == 1 else _SQUARE
+            return _calls.pairwise(norm[bool(skip_epilogue)], a, b, out, {}, {}, debug)
+        _check_root("cdist", p)
+    return _calls.pairwise(_POW[bool(skip_epilogue)], a, b, out, {"p": p}, {}, debug)
 
 
 def cdist_expadd(
@@ -163,40 +170,33 @@ def pre_compile_descriptors(
             )
 
 
-def _formula(norm: tuple[Any, Any], skip_epilogue: bool) -> mc.Expr:
-    return formula_of(norm[1 if skip_epilogue else 0], True, False, False)
-
-
 def _check_root(verb: str, p: Any) -> None:
     if isinstance(p, (int, float)) and (p == 0 or math.isinf(p)):
         raise ValueError(f"{verb}: p must be finite and not 0. Got {p}")
 
 
-def _check_powers(choices: tuple, p: Hyper, inner_p: Hyper, outer_p: Hyper) -> None:
+@functools.cache
+def _check_given(
+    choices: tuple, p: bool, inner_p: bool, outer_p: bool, bandwidth: bool, epsilon: bool,
+    regularization: bool,
+) -> None:  # fmt: skip
+    """Whether a kernel of these choices reads what is given, and is given what it reads."""
     inner, outer = reads_power(choices[1]), choices[2] is PowerType.POW
-    if p is not None and (inner_p is not None or outer_p is not None):
+    if p and (inner_p or outer_p):
         raise ValueError("`p` stands for inner_p and outer_p, which must not be set beside it")
-    for name, reads, given, value in (
-        ("inner", inner, p is not None or inner_p is not None, inner_p),
-        ("outer", outer, p is not None or outer_p is not None, outer_p),
-    ):
-        if reads and not given:
+    for name, reads, own in (("inner", inner, inner_p), ("outer", outer, outer_p)):
+        if reads and not (p or own):
             raise ValueError(f"'{name}_power' of the kernel needs `p` or `{name}_p`")
-        if not reads and value is not None:
+        if not reads and own:
             raise ValueError(f"`{name}_p` is set but '{name}_power' of the kernel is no power")
-    if p is not None and not inner:
+    if p and not inner:
         raise ValueError("`p` is set but 'inner_power' of the kernel is no power")
-
-
-def _check_kernel(choices: tuple, bandwidth: Hyper, epsilon: Any, regularization: Hyper) -> None:
     scaled, plain = choices[1] is PowerType.EXP_POW_SCALED, choices[3] is KernelType.NONE
-    if bandwidth is None and (scaled or not plain):
+    if not bandwidth and (scaled or not plain):
         raise ValueError("the kernel needs `bandwidth`")
-    for name, value in (
-        ("bandwidth", None if scaled else bandwidth), ("epsilon", epsilon),
+    for name, given in (
+        ("bandwidth", bandwidth and not scaled), ("epsilon", epsilon),
         ("regularization", regularization),
     ):  # fmt: skip
-        if plain and value is not None:
+        if plain and given:
             raise ValueError(f"`{name}` is set but 'kernel_type' is NONE")
-    if isinstance(epsilon, torch.Tensor):
-        raise TypeError("epsilon must be a number, got a tensor")

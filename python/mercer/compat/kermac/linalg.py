@@ -85,7 +85,22 @@ def _check_square(a: torch.Tensor) -> tuple[int, int]:
     return length, rows
 
 
+def _fit(a: Any, b: Any) -> bool:
+    """Whether a batch of matrices and one of b by rows fit: such ones pass every check."""
+    if type(a) is not torch.Tensor or type(b) is not torch.Tensor or a.device != b.device:
+        return False
+    if a.ndim != 3 or b.ndim != 3 or a.dtype is not torch.float32 or b.dtype is not torch.float32:
+        return False
+    (length, n, columns), (length_of_b, _, n_of_b) = a.shape, b.shape
+    if n != columns or n != n_of_b or length != length_of_b:
+        return False
+    (*_, row, column), (*_, row_of_b, column_of_b) = a.stride(), b.stride()
+    return column == column_of_b == 1 and row >= n and row_of_b >= n
+
+
 def _check_system(a: Any, b: Any) -> None:
+    if _fit(a, b):
+        return
     check_tensors({"a": a, "b": b})
     length, n = _check_square(a)
     stats = tensor_stats(b)
@@ -104,7 +119,8 @@ def _place(b: torch.Tensor, overwrite: bool) -> tuple[torch.Tensor, dict[str, An
 
 
 def _infos(infos: torch.Tensor, check_errors: bool) -> list[torch.Tensor]:
-    factor = infos.to(torch.int32).reshape(-1)
+    factor = infos if infos.ndim == 1 else infos.reshape(-1)
+    factor = factor if factor.dtype is torch.int32 else factor.to(torch.int32)
     named = [("factor_info", factor), ("solve_info", torch.zeros_like(factor))]
     return _checked(named, check_errors)
 

@@ -219,7 +219,7 @@ def _check_dtype(dtype: torch.dtype) -> None:
 
 
 def _check_info(name: str, info: torch.Tensor) -> None:
-    if bool((info != 0).any()):
+    if info.any():
         raise ValueError(f"info of {name} is not equal to 0: {info.tolist()}")
 
 

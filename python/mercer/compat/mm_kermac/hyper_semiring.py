@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ class HyperSemiringKernel:
         self.limits = Limits(
             execution_limit, max_ast_size, max_ast_to_visit_stack_depth, stack_size, max_frame_depth
         )
-        self._formulas: dict[tuple[tuple[str, ...], bool], mc.Expr] = {}
+        self._formulas: dict[tuple[tuple[str, ...], bool], tuple[mc.Expr, frozenset[str]]] = {}
 
     def __call__(
         self,
@@ -58,16 +59,24 @@ class HyperSemiringKernel:
         debug and errors: those of kermac's run_kernel.
         """
         names, hypers = bind(hyper_dict)
-        f = self.formula(names, _calls.lies_by_columns(out))
-        a, hypers = without_unread(f, a, hypers)
+        f, reads = self._prepared(names, out is not None and _calls.lies_by_columns(out))
+        if not reads.issuperset(hypers):
+            a, hypers = without_unread(reads, a, hypers)
         return _calls.pairwise(f, a, b, out, hypers, {}, debug)
 
     def formula(self, hypers: Sequence[str] = (), by_columns: bool = False) -> mc.Expr:
         """The formula for hyper-parameters of these names: parameters hyper0, hyper1, ..."""
-        key = tuple(hypers), by_columns
-        if key not in self._formulas:
-            self._formulas[key] = self._formula(*key)
-        return self._formulas[key]
+        return self._prepared(tuple(hypers), by_columns)[0]
+
+    def _prepared(
+        self, hypers: tuple[str, ...], by_columns: bool
+    ) -> tuple[mc.Expr, frozenset[str]]:
+        """The formula, and the parameters that it reads."""
+        found = self._formulas.get((hypers, by_columns))
+        if found is None:
+            f = self._formula(hypers, by_columns)
+            found = self._formulas[hypers, by_columns] = f, frozenset(f.parameters)
+        return found
 
     def _formula(self, hypers: tuple[str, ...], by_columns: bool) -> mc.Expr:
         a, b = (mc.x, mc.z) if by_columns else (mc.z, mc.x)
@@ -97,19 +106,23 @@ def bind(hyper_dict: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
                 f"hyper_dict['{name}'] must be a PyTorch tensor, got {type(value).__name__}"
             )
     names = tuple(sorted(hyper_dict))
-    return names, {f"hyper{i}": hyper_dict[name] for i, name in enumerate(names)}
+    values = [hyper_dict[name] for name in names]
+    return names, dict(zip(_words(len(names)), values, strict=True))
 
 
-def without_unread(f: mc.Expr, a: Any, hypers: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+@functools.cache
+def _words(count: int) -> tuple[str, ...]:
+    return tuple(f"hyper{i}" for i in range(count))
+
+
+def without_unread(
+    reads: frozenset[str], a: Any, hypers: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     """The hyper-parameters that a formula reads; a batch of the others is one of the points."""
-    known = f.parameters
-    unread = {name: value for name, value in hypers.items() if name not in known}
-    if not unread:
-        return a, hypers
-    length = _calls.batch_of(unread, 0)
+    length = _calls.batch_of({name: v for name, v in hypers.items() if name not in reads}, 0)
     if length > 1 and isinstance(a, torch.Tensor) and a.ndim == 2:
         a = a.expand(length, *a.shape)
-    return a, {name: value for name, value in hypers.items() if name in known}
+    return a, {name: value for name, value in hypers.items() if name in reads}
 
 
 class Gemm:

@@ -73,10 +73,14 @@ class HyperSemiringGradientKernel:
         out, debug and errors: those of kermac's cdist_grad.
         """
         names, hypers = bind(hyper_dict)
-        _calls.check_points(a, b, c, d, out)
-        if names not in self._plans:
-            self._plans[names] = _Plan(self, names)
-        return self._plans[names].run(a, b, c, d, hypers, out, debug)
+        is_plain = _calls.check_points(a, b, c, d, out)
+        plan = self._plans.get(names)
+        if plan is None:
+            plan = self._plans[names] = _Plan(self, names)
+        if plan.is_plain:
+            phi = plan.field[0]
+            return _calls.field(phi, a, b, c, d, out, hypers, debug, is_plain=is_plain)
+        return plan.run(a, b, c, d, hypers, out, debug)
 
 
 class _Plan:
@@ -104,8 +108,6 @@ class _Plan:
     def run(
         self, a: Any, b: Any, c: Any, d: Any, hypers: dict[str, Any], out: Any, debug: bool
     ) -> torch.Tensor:
-        if self.is_plain:
-            return _calls.field(self.field[0], a, b, c, d, out, hypers, debug)
         length = _calls.batch_of({"a": a, "b": b, "c": c, "d": d}, 2)
         length = _calls.batch_of(hypers, 0, _calls.batch_of({"out": out}, 3, length))
         whole = _output(out, (length, c.shape[-2], *d.shape[-2:]), a)

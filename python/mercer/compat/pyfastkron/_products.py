@@ -31,7 +31,10 @@ def _product(
     short: for whole numbers of fewer bits than 32 how to convert an array, and to which type; sums
     of 32 bits wrap around to what fewer bits have.
     """
-    fs = [f if f.ndim > 1 else f.reshape(-1, 1) for f in fs]
+    for f in fs:
+        if f.ndim < 2:
+            fs = [f if f.ndim > 1 else f.reshape(-1, 1) for f in fs]
+            break
     if wide:
         arguments = (x, fs) if right else (fs, x)
         return verb(*arguments, alpha=alpha, beta=beta, y=y)
@@ -52,10 +55,12 @@ def check(kind: type, name: str, x: Any, fs: Any, sequences: Any, beta: float, y
         raise ValueError(f"Input 'x' should be a {name}, got {type(x).__name__}")
     if not isinstance(fs, sequences):
         raise ValueError(f"Input 'fs' should be a list of {name}, got {type(fs).__name__}")
+    batched = False
     for i, f in enumerate(fs):
         if not isinstance(f, kind):
             raise ValueError(f"Input fs[{i}] should be a {name}, got {type(f).__name__}")
-        if f.shape[:-2] != fs[0].shape[:-2]:
+        batched = batched or f.ndim > 2
+        if batched and f.shape[:-2] != fs[0].shape[:-2]:
             raise ValueError(
                 f"Batched dims of factors do not match: {tuple(fs[0].shape[:-2])} != "
                 f"{tuple(f.shape[:-2])} of fs[{i}]"

@@ -71,8 +71,9 @@ class KMM:
 
 def _check(x: Any, fs: Any, beta: float, y: Any) -> None:
     _products.check(torch.Tensor, "Tensor", x, fs, (list, tuple), beta, y)
-    for tensor in (*fs, y):
-        if tensor is not None and tensor.device != x.device:
+    device = x.device
+    for tensor in fs if y is None else (*fs, y):
+        if tensor.device != device:
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found "
                 f"{x.device} and {tensor.device}"
