@@ -30,8 +30,10 @@ auto end_asleep(const Work& work) {
 
 template <class Take>
 auto take_lock_or_sleep(const Take& take) {
-  const bool may_end_python = ends_python || ::gettid() == ::getpid();
-  if (!Py_IsInitialized() && !may_end_python) sleep_until_the_end();
+  if (!Py_IsInitialized()) {
+    const bool may_end_python = ends_python || ::gettid() == ::getpid();
+    if (!may_end_python) sleep_until_the_end();
+  }
   return end_asleep(take);
 }
 

@@ -122,8 +122,16 @@ std::unique_ptr<Library> find_library(nb::handle object) {
   return library;
 }
 
+/// Numbers, texts and None are no arrays of any library, whichever is imported later.
+bool is_plain(nb::handle object) {
+  const PyTypeObject* const type = Py_TYPE(object.ptr());
+  return type == &PyFloat_Type || type == &PyLong_Type || type == &PyBool_Type || type == &PyUnicode_Type ||
+         object.is_none();
+}
+
 /// Looked up once for each type. The types and libraries are kept until the process ends.
 Library* cached_library(nb::handle object) {
+  if (is_plain(object)) return nullptr;
   static auto& known = *new std::unordered_map<PyTypeObject*, std::unique_ptr<Library>>;
   const auto found = known.find(Py_TYPE(object.ptr()));
   if (found != known.end()) return found->second.get();
@@ -255,6 +263,14 @@ CupyDevice::~CupyDevice() {
 
 namespace {
 
+/// empty(extents, type)
+nb::object made_by(const nb::object& empty, const nb::object& extents, const nb::object& type) {
+  PyObject* const arguments[] = {extents.ptr(), type.ptr()};
+  PyObject* const made = PyObject_Vectorcall(empty.ptr(), arguments, 2, nullptr);
+  if (made == nullptr) throw nb::python_error();
+  return nb::steal(made);
+}
+
 nb::object uninitialised(Library& library, nb::handle like, Dtype dtype, const std::vector<std::int64_t>& shape,
                          Place place, const Tensor* view) {
   if (!library.empty.is_valid()) {
@@ -265,7 +281,7 @@ nb::object uninitialised(Library& library, nb::handle like, Dtype dtype, const s
   if (library.kind == Library::Kind::torch) return make_tensor(library, like, shape, dtype, view);
   const nb::object extents = extents_of(shape);
   const nb::object& type = library.dtype(dtype);
-  if (library.kind == Library::Kind::numpy) return library.empty(extents, nb::arg("dtype") = type);
+  if (library.kind == Library::Kind::numpy) return made_by(library.empty, extents, type);
   if (library.kind == Library::Kind::cupy) {
     const CupyDevice current(library, nb::cast<int>(like.attr("data").attr("device_id")));
     return library.empty(extents, nb::arg("dtype") = type);

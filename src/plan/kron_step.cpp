@@ -1,13 +1,12 @@
 #include "plan/kron_step.h"
 
-#include <fmt/format.h>
-
 namespace mercer::plan {
 
 std::string KronStepSource::key() const {
-  return fmt::format("{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}|{}", static_cast<int>(type),
-                     static_cast<int>(target), p, q, right, in_p, out_q, pitch, left.count, left.in, left.out,
-                     middle.count, middle.in, middle.out, ahead_in, ahead_out, streams);
+  const std::int64_t parts[] = {static_cast<std::int64_t>(type), static_cast<std::int64_t>(target), p, q, right, in_p,
+                                out_q, pitch, left.count, left.in, left.out, middle.count, middle.in, middle.out,
+                                ahead_in, ahead_out, streams};
+  return {reinterpret_cast<const char*>(parts), sizeof parts};
 }
 
 }  // namespace mercer::plan

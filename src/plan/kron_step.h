@@ -33,7 +33,7 @@ struct KronStepSource {
   std::int64_t ahead_in = 0, ahead_out = 0;
   bool streams = false;  // out goes past the caches: its rows are whole vectors at multiples of 64 bytes
 
-  /// Equal texts are equal kernels.
+  /// Equal keys are equal kernels; bytes, no text.
   std::string key() const;
 };
 
