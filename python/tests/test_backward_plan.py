@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import pathlib
 import random
 
 import mercer as mc
@@ -287,17 +285,3 @@ def test_a_plan_of_a_traced_call_serves_other_sizes():
             torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
         counts.append(counter.frame_count)
     assert counts[0] == counts[1]
-
-
-def test_modules_import_each_other_in_no_circle():
-    folder = pathlib.Path(mc.__file__).parent / "_torch"
-    imports = {path.stem: set() for path in folder.glob("*.py")}
-    for stem, found in imports.items():
-        for node in ast.parse((folder / f"{stem}.py").read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.ImportFrom) and node.module == "mercer._torch":
-                found |= {a.name for a in node.names if a.name in imports} or {"__init__"}
-            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("mercer._torch."):
-                found.add(node.module.rsplit(".", 1)[1])
-    while free := {stem for stem, found in imports.items() if not found & imports.keys()}:
-        imports = {stem: found for stem, found in imports.items() if stem not in free}
-    assert not imports

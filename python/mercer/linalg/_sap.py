@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-import mercer
-from mercer import _linalg_calls, _mercer
+from mercer import _linalg_calls, _mercer, _verbs
 from mercer._libraries import namespace_of, plain
 from mercer._mixed import library_of, require_one_library
 from mercer._progress import current, share_of_residual
@@ -57,14 +56,14 @@ class _Blocks:
         return product + self.ridge_of(rows) * v[rows]
 
     def _product(self, rows: Any, v: Any) -> Any:
-        return mercer.kernel_product(
+        return _verbs.kernel_product(
             self.f, self.x[rows], self.x, v, **self.sides(rows), **self.params
         )
 
     def matrix(self, rows: Any) -> Any:
         """The square of these points, without its ridge."""
         sides = {} if self.row is None else dict.fromkeys(("row", "col"), self.row[rows])
-        square = mercer.kernel_matrix(self.f, self.x[rows], **sides, **self.params)
+        square = _verbs.kernel_matrix(self.f, self.x[rows], **sides, **self.params)
         if self.roots is None:
             return square
         roots = self.roots[rows]
