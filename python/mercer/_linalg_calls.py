@@ -46,7 +46,9 @@ def followed(name: str, engine: Callable[..., Any], is_traced: bool = True) -> C
             way = _in_jax if _is_of_jax(values) else _in_torch if _is_of_torch(values) else None
             if way is None:
                 raise
-            refused = refusal
+            refused = refusal.with_traceback(
+                None
+            )  # else frames, with all arrays, until a collection
         return way(name, arguments, options, refused)
 
     verb.__module__ = MODULE

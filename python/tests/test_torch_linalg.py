@@ -7,6 +7,9 @@ n u cond(a) of its magnitude, with u the rounding unit; of second derivatives, o
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -518,3 +521,16 @@ def test_ridges_of_preconditioners_refuse_gradients():
     p = mc.linalg.rpcholesky(operator, 3)
     with pytest.raises(NotImplementedError, match="ridge must not track gradients"):
         p.with_ridge(torch.tensor(0.3, requires_grad=True))
+
+
+def test_a_recorded_call_keeps_nothing_until_a_collection():
+    a, b = positive(N, N).requires_grad_(), normal(N, 3)
+    linalg.solve_cholesky(a, b.clone())  # the first call imports
+    dies = weakref.ref(b)
+    gc.disable()
+    try:
+        linalg.solve_cholesky(a, b)
+        del b
+        assert dies() is None
+    finally:
+        gc.enable()
