@@ -107,7 +107,7 @@ def check_hypers(named: dict[str, Any], length: int, device: torch.device) -> di
     for name, value in named.items():
         if value is None:
             continue
-        if type(value) is float:
+        if isinstance(value, float):
             given[name] = value
             continue
         if isinstance(value, torch.Tensor):
@@ -132,10 +132,7 @@ def check_hyper(name: str, value: torch.Tensor, length: int, device: torch.devic
 
 
 def _have_axes(hypers: dict[str, Any]) -> bool:
-    for value in hypers.values():
-        if type(value) is not float and isinstance(value, torch.Tensor) and value.ndim:
-            return True
-    return False
+    return bool(hypers) and any(isinstance(v, torch.Tensor) and v.ndim for v in hypers.values())
 
 
 def pairwise(
