@@ -99,8 +99,9 @@ format: $(REQ_TEST)  ## rewrite the Python code in the house style (C++: clang-f
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-stubs: $(PACKAGE) $(REQ_TEST)  ## write the type stubs anew after a change of the bindings
+stubs: $(PACKAGE) $(REQ_TEST)  ## write the type stubs and the verbs anew after a change of the bindings
 	$(PY) tools/make_stubs.py
+	$(PY) tools/make_verbs.py
 
 asan: $(SYSTEM)  ## the C++ tests under the address and undefined-behaviour sanitizers
 	cmake --preset asan

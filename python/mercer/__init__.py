@@ -17,7 +17,6 @@ and come out as they are.
 from __future__ import annotations
 
 import builtins as _builtins
-import typing as _typing
 
 from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry of the same name
 from mercer import kron, linalg, zoo
@@ -37,16 +36,10 @@ from mercer._metrics import paired_distances, pdist, squareform
 from mercer._trace import kernel, metric, ptx, reduce
 from mercer._tune import tune
 
-if _typing.TYPE_CHECKING:
-    from mercer._mercer import (
-        cdist, gradient_field, kernel_agop, kernel_gradient, kernel_matrix, kernel_product,
-        kernel_reduce, knn, pairwise,
-    )  # fmt: skip
-else:
-    from mercer._verbs import (
-        cdist, gradient_field, kernel_agop, kernel_gradient, kernel_matrix, kernel_product,
-        kernel_reduce, knn, pairwise,
-    )  # fmt: skip
+from mercer._verbs import (
+    cdist, gradient_field, kernel_agop, kernel_gradient, kernel_matrix, kernel_product,
+    kernel_reduce, knn, pairwise,
+)  # fmt: skip
 from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
 
 # `from mercer import *` leaves Python's own sum, max, abs and their like alone.

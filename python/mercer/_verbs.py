@@ -1,77 +1,346 @@
-"""The verbs, as torch.compile can read them.
+"""The verbs, as torch.compile can read them. Written by tools/make_verbs.py.
 
 Each is the compiled function and nothing else, except while torch.compile traces: a compiled
 function is opaque to it, so it is shown the registered operator instead. PyTorch is not imported.
+Arguments go on one by one: as a tuple and a dict the compiled function has them 0.3 us later.
 """
+# fmt: off
 
 from __future__ import annotations
 
-import inspect
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mercer import _mercer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from mercer._types import Array, ArrayT, FormulaLike, Parameter
 
 NAMES = (
     "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
     "kernel_agop", "gradient_field", "cdist",
-)  # fmt: skip
-# Those of mercer.kron.
+)
 KRON = ("matmul", "kron_matmul")
 _modules = sys.modules
 
-# Arguments go on one by one: as a tuple and a dict the compiled function has them 0.3 us later.
-_BODY = """
+
+def pairwise(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None = None, *, out: ArrayT | None = None,
+    row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None,
+    i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None, progress: bool = False,
+    device: str | int | None = None, **params: Parameter,
+) -> ArrayT:
+    """The formula on all pairs of points: out[..., m, n] = f(x[..., m, :], z[..., n, :])."""
     if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
         from mercer._torch import traced
 
-        {refusal}return traced.{name}({traced})
-    {shortcut}return _mercer.{name}({arguments})
-"""
-_REFUSAL = """if device is not None:
+        if device is not None:
             raise NotImplementedError(
-                "{name}: device= is not offered under torch.compile. Received " + repr(device)
+                f"pairwise: device= is not offered under torch.compile. Received {device!r}"
             )
-        """
-_SHORTCUT = """if not {params}:
-        return _mercer.{name}({arguments})
-    """
-
-
-def _argument(parameter: inspect.Parameter) -> str:
-    name = parameter.name
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-        return f"{name}={name}"
-    return f"**{name}" if parameter.kind is inspect.Parameter.VAR_KEYWORD else name
-
-
-def _define(name: str, module: str) -> None:
-    """The verb among the names of this module, where torch.compile looks for what it reads."""
-    head, doc = getattr(_mercer, name).__nb_signature__[0][:2]
-    scope: dict[str, Any] = {}
-    exec(f"from __future__ import annotations\n{head}: ...", scope)
-    parameters = list(inspect.signature(scope[name]).parameters.values())
-    arguments = [_argument(parameter) for parameter in parameters]
-    shortcut = ""
-    if arguments[-1].startswith("**"):
-        shortcut = _SHORTCUT.format(
-            name=name, params=parameters[-1].name, arguments=", ".join(arguments[:-1])
+        return traced.pairwise(
+            f, x, z, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, **params,
         )
-    streams = "device=device" in arguments
-    body = _BODY.format(
-        name=name,
-        arguments=", ".join(arguments),
-        shortcut=shortcut,
-        refusal=_REFUSAL.format(name=name) if streams else "",
-        traced=", ".join(argument for argument in arguments if argument != "device=device"),
+    if not params:
+        return _mercer.pairwise(
+            f, x, z, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, device=device,
+        )
+    return _mercer.pairwise(
+        f, x, z, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+        workspace=workspace, progress=progress, device=device, **params,
     )
-    exec(compile(f"from __future__ import annotations\n{head}:{body}", __file__, "exec"), globals())
-    verb = globals()[name]
+
+
+def kernel_matrix(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None = None, *, out: ArrayT | None = None,
+    row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None,
+    i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None, progress: bool = False,
+    device: str | int | None = None, **params: Parameter,
+) -> ArrayT:
+    """The kernel matrix out[..., m, n] = f(x_m, z_n); of x with itself when z is None."""
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        if device is not None:
+            raise NotImplementedError(
+                f"kernel_matrix: device= is not offered under torch.compile. Received {device!r}"
+            )
+        return traced.kernel_matrix(
+            f, x, z, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, **params,
+        )
+    if not params:
+        return _mercer.kernel_matrix(
+            f, x, z, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, device=device,
+        )
+    return _mercer.kernel_matrix(
+        f, x, z, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+        workspace=workspace, progress=progress, device=device, **params,
+    )
+
+
+def kernel_product(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None, v: ArrayT, *, out: ArrayT | None = None,
+    row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None,
+    i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None, progress: bool = False,
+    device: str | int | None = None, **params: Parameter,
+) -> ArrayT:
+    """A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n,
+    e].
+    """
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        if device is not None:
+            raise NotImplementedError(
+                f"kernel_product: device= is not offered under torch.compile. Received {device!r}"
+            )
+        return traced.kernel_product(
+            f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, **params,
+        )
+    if not params:
+        return _mercer.kernel_product(
+            f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, device=device,
+        )
+    return _mercer.kernel_product(
+        f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+        workspace=workspace, progress=progress, device=device, **params,
+    )
+
+
+def kernel_reduce(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None,
+    reduce: Literal['sum', 'max', 'min', 'argmax', 'argmin', 'logsumexp'], *,
+    out: ArrayT | None = None, row: ArrayT | None = None, col: ArrayT | None = None,
+    w: ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None,
+    progress: bool = False, device: str | int | None = None, **params: Parameter,
+) -> ArrayT:
+    """A reduction over the points of z: out[..., m] = reduce over n of f(x_m, z_n)."""
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        if device is not None:
+            raise NotImplementedError(
+                f"kernel_reduce: device= is not offered under torch.compile. Received {device!r}"
+            )
+        return traced.kernel_reduce(
+            f, x, z, reduce, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, **params,
+        )
+    if not params:
+        return _mercer.kernel_reduce(
+            f, x, z, reduce, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, device=device,
+        )
+    return _mercer.kernel_reduce(
+        f, x, z, reduce, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+        workspace=workspace, progress=progress, device=device, **params,
+    )
+
+
+def knn(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None, k: int, *,
+    out: tuple[ArrayT, ArrayT] | None = None, row: ArrayT | None = None, col: ArrayT | None = None,
+    w: ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None,
+    progress: bool = False, device: str | int | None = None, **params: Parameter,
+) -> tuple[ArrayT, ArrayT]:
+    """The k nearest points: (values, indices), both [..., M, k], of the k smallest f(x_m, z_n)
+    over n.
+    """
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        if device is not None:
+            raise NotImplementedError(
+                f"knn: device= is not offered under torch.compile. Received {device!r}"
+            )
+        return traced.knn(
+            f, x, z, k, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, **params,
+        )
+    if not params:
+        return _mercer.knn(
+            f, x, z, k, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, device=device,
+        )
+    return _mercer.knn(
+        f, x, z, k, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+        workspace=workspace, progress=progress, device=device, **params,
+    )
+
+
+def kernel_gradient(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None, coef: ArrayT, *, out: ArrayT | None = None,
+    row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None,
+    i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None, progress: bool = False,
+    device: str | int | None = None, **params: Parameter,
+) -> ArrayT:
+    """A weighted sum of gradients: out[..., o, m, k] = sum_n coef[..., o, n] d f(x_m, z_n) / d
+    x[m, k].
+    """
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        if device is not None:
+            raise NotImplementedError(
+                f"kernel_gradient: device= is not offered under torch.compile. Received {device!r}"
+            )
+        return traced.kernel_gradient(
+            f, x, z, coef, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, **params,
+        )
+    if not params:
+        return _mercer.kernel_gradient(
+            f, x, z, coef, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, device=device,
+        )
+    return _mercer.kernel_gradient(
+        f, x, z, coef, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+        workspace=workspace, progress=progress, device=device, **params,
+    )
+
+
+def kernel_agop(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None, coef: ArrayT, *, out: ArrayT | None = None,
+    row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None,
+    i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None, progress: bool = False,
+    **params: Parameter,
+) -> ArrayT:
+    """The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o,
+    m, l].
+    """
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        return traced.kernel_agop(
+            f, x, z, coef, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress, **params,
+        )
+    if not params:
+        return _mercer.kernel_agop(
+            f, x, z, coef, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+            workspace=workspace, progress=progress,
+        )
+    return _mercer.kernel_agop(
+        f, x, z, coef, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
+        workspace=workspace, progress=progress, **params,
+    )
+
+
+def gradient_field(
+    phi: FormulaLike, x: ArrayT, z: ArrayT | None, amplitude: ArrayT | None, coef: ArrayT | None, *,
+    combine: str | None = None, out: ArrayT | None = None, row: ArrayT | None = None,
+    col: ArrayT | None = None, w: ArrayT | None = None, i_offset: int = 0, j_offset: int = 0,
+    workspace: ArrayT | None = None, progress: bool = False, **params: Parameter,
+) -> ArrayT:
+    """A field: out[..., o, m, k] = sum_n coef[..., o, n] amplitude[..., m, n] phi(x[m, k], z[n,
+    k]).
+    """
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        return traced.gradient_field(
+            phi, x, z, amplitude, coef, combine=combine, out=out, row=row, col=col, w=w,
+            i_offset=i_offset, j_offset=j_offset, workspace=workspace, progress=progress, **params,
+        )
+    if not params:
+        return _mercer.gradient_field(
+            phi, x, z, amplitude, coef, combine=combine, out=out, row=row, col=col, w=w,
+            i_offset=i_offset, j_offset=j_offset, workspace=workspace, progress=progress,
+        )
+    return _mercer.gradient_field(
+        phi, x, z, amplitude, coef, combine=combine, out=out, row=row, col=col, w=w,
+        i_offset=i_offset, j_offset=j_offset, workspace=workspace, progress=progress, **params,
+    )
+
+
+def cdist(
+    x1: ArrayT, x2: ArrayT | None, p: float | None = None, *, metric: FormulaLike | None = None,
+    w: ArrayT | None = None, out: ArrayT | None = None, workspace: ArrayT | None = None,
+    progress: bool = False, device: str | int | None = None, **params: Parameter,
+) -> ArrayT:
+    """Distances of all pairs, of PyTorch's norms and SciPy's metrics: out[..., m, n] = d(x1_m,
+    x2_n).
+    """
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        if device is not None:
+            raise NotImplementedError(
+                f"cdist: device= is not offered under torch.compile. Received {device!r}"
+            )
+        return traced.cdist(
+            x1, x2, p, metric=metric, w=w, out=out, workspace=workspace, progress=progress,
+            **params,
+        )
+    if not params:
+        return _mercer.cdist(
+            x1, x2, p, metric=metric, w=w, out=out, workspace=workspace, progress=progress,
+            device=device,
+        )
+    return _mercer.cdist(
+        x1, x2, p, metric=metric, w=w, out=out, workspace=workspace, progress=progress,
+        device=device, **params,
+    )
+
+
+def matmul(
+    x: ArrayT, factors: Sequence[ArrayT], *, alpha: float | Array = 1, beta: float | Array = 0,
+    y: ArrayT | None = None, out: ArrayT | None = None, transpose_x: bool = False,
+    transpose_factors: bool | Sequence[bool] = False, workspace: ArrayT | None = None,
+    progress: bool = False,
+) -> ArrayT:
+    """alpha op(x) (op(F1) (x) ... (x) op(FN)) + beta y; the Kronecker product is never stored."""
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        return traced.matmul(
+            x, factors, alpha=alpha, beta=beta, y=y, out=out, transpose_x=transpose_x,
+            transpose_factors=transpose_factors, workspace=workspace, progress=progress,
+        )
+    return _mercer.matmul(
+        x, factors, alpha=alpha, beta=beta, y=y, out=out, transpose_x=transpose_x,
+        transpose_factors=transpose_factors, workspace=workspace, progress=progress,
+    )
+
+
+def kron_matmul(
+    factors: Sequence[ArrayT], x: ArrayT, *, alpha: float | Array = 1, beta: float | Array = 0,
+    y: ArrayT | None = None, out: ArrayT | None = None, transpose_x: bool = False,
+    transpose_factors: bool | Sequence[bool] = False, workspace: ArrayT | None = None,
+    progress: bool = False,
+) -> ArrayT:
+    """alpha (op(F1) (x) ... (x) op(FN)) op(x) + beta y; the Kronecker product is never stored."""
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+        return traced.kron_matmul(
+            factors, x, alpha=alpha, beta=beta, y=y, out=out, transpose_x=transpose_x,
+            transpose_factors=transpose_factors, workspace=workspace, progress=progress,
+        )
+    return _mercer.kron_matmul(
+        factors, x, alpha=alpha, beta=beta, y=y, out=out, transpose_x=transpose_x,
+        transpose_factors=transpose_factors, workspace=workspace, progress=progress,
+    )
+
+
+def _describe(verb: Any, module: str) -> None:
     verb.__module__ = module
-    verb.__doc__ = doc
+    verb.__doc__ = getattr(_mercer, verb.__name__).__nb_signature__[0][1]
 
 
-for _name in NAMES:
-    _define(_name, "mercer")
-for _name in KRON:
-    _define(_name, "mercer.kron")
+for _verb in (
+    pairwise, kernel_matrix, kernel_product, kernel_reduce, knn, kernel_gradient, kernel_agop,
+    gradient_field, cdist,
+):
+    _describe(_verb, "mercer")
+for _verb in (matmul, kron_matmul):
+    _describe(_verb, "mercer.kron")

@@ -23,14 +23,12 @@ from mercer import _mercer as _engine
 from mercer import linalg as _linalg
 from mercer._libraries import namespace_of as _namespace_of
 from mercer._tune import Tuned as _Tuned
+from mercer._verbs import kron_matmul, matmul
 from mercer.errors import LinAlgError
 
 if _typing.TYPE_CHECKING:
-    from mercer._mercer import kron_matmul, matmul
     from mercer._types import Array as _Array
     from mercer._types import ArrayT
-else:
-    from mercer._verbs import kron_matmul, matmul
 
 __all__ = [
     "eigh", "intermediates", "kron_matmul", "linear_operator", "logdet", "matmul", "solve", "tune",

@@ -1,4 +1,4 @@
-"""The committed type stubs are those that `make stubs` writes."""
+"""The committed type stubs and verbs are those that `make stubs` writes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def test_stubs_are_up_to_date(tmp_path):
-    subprocess.run([sys.executable, ROOT / "tools" / "make_stubs.py", tmp_path], check=True)
-    for name in ("_mercer.pyi", "zoo.pyi"):
+@pytest.mark.parametrize(
+    ("tool", "names"),
+    [("make_stubs.py", ("_mercer.pyi", "zoo.pyi")), ("make_verbs.py", ("_verbs.py",))],
+)
+def test_written_files_are_up_to_date(tmp_path, tool, names):
+    subprocess.run([sys.executable, ROOT / "tools" / tool, tmp_path], check=True)
+    for name in names:
         committed = (ROOT / "python" / "mercer" / name).read_text(encoding="utf-8")
         assert (tmp_path / name).read_text(encoding="utf-8") == committed, f"{name}: run make stubs"
 

@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Writes python/mercer/_verbs.py: the verbs as functions of Python, from the compiled signatures.
+
+With a folder as argument the file goes there (a test compares it with the committed one), else to
+python/mercer. A new verb is a name in VERBS.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pathlib
+import sys
+import textwrap
+
+# The functions of each public module.
+VERBS = {
+    "mercer": (
+        "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
+        "kernel_agop", "gradient_field", "cdist",
+    ),
+    "mercer.kron": ("matmul", "kron_matmul"),
+}  # fmt: skip
+# How names of other modules are written in the signatures, and in the file.
+IMPORTED = {
+    "collections.abc": ("Sequence",),
+    "typing": ("Literal",),
+    "mercer._types": ("Array", "ArrayT", "FormulaLike", "Parameter"),
+}
+WIDTH = 100
+HEAD = '''"""The verbs, as torch.compile can read them. Written by tools/make_verbs.py.
+
+Each is the compiled function and nothing else, except while torch.compile traces: a compiled
+function is opaque to it, so it is shown the registered operator instead. PyTorch is not imported.
+Arguments go on one by one: as a tuple and a dict the compiled function has them 0.3 us later.
+"""
+# fmt: off
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mercer import _mercer
+
+if TYPE_CHECKING:
+{imports}
+
+{names}
+_modules = sys.modules
+'''
+TRACED = """\
+    if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
+        from mercer._torch import traced
+
+{refusal}        return traced.{call}
+"""
+REFUSAL = """\
+        if device is not None:
+            raise NotImplementedError(
+                f"{name}: device= is not offered under torch.compile. Received {{device!r}}"
+            )
+"""
+
+
+DESCRIBE = """\
+def _describe(verb: Any, module: str) -> None:
+    verb.__module__ = module
+    verb.__doc__ = getattr(_mercer, verb.__name__).__nb_signature__[0][1]
+
+
+"""
+
+
+def wrapped(start: str, parts: list[str], end: str) -> str:
+    """A call or a signature: on one line where it fits, else its parts in lines of their own."""
+    line = f"{start}({', '.join(parts)}){end}"
+    if len(line.partition("\n")[0]) <= WIDTH:
+        return line
+    indent = " " * (len(start) - len(start.lstrip()))
+    lines, current = [], ""
+    for part in parts:
+        longer = f"{current} {part}," if current else f"{indent}    {part},"
+        if len(longer) > WIDTH:
+            lines.append(current)
+            longer = f"{indent}    {part},"
+        current = longer
+    return "\n".join([f"{start}(", *lines, current, f"{indent}){end}"])
+
+
+def passed_on(parameter: inspect.Parameter) -> str:
+    name = parameter.name
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+        return f"{name}={name}"
+    return f"**{name}" if parameter.kind is inspect.Parameter.VAR_KEYWORD else name
+
+
+def written(parameters: list[inspect.Parameter]) -> list[str]:
+    """The parameters of a definition, with the star before those that have names only."""
+    parts = [
+        f"{passed_on(parameter).partition('=')[0]}: {parameter.annotation}"
+        + ("" if parameter.default is parameter.empty else f" = {parameter.default!r}")
+        for parameter in parameters
+    ]
+    kinds = [parameter.kind for parameter in parameters]
+    if inspect.Parameter.KEYWORD_ONLY in kinds:
+        parts.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+    return parts
+
+
+def docstring(text: str) -> str:
+    """What the function is; its whole text is the compiled function's, and set below."""
+    lines = textwrap.wrap(text.strip().partition("\n\n")[0], WIDTH - 10)
+    if len(lines) == 1:
+        return f'    """{lines[0]}"""\n'
+    return textwrap.indent('"""' + "\n".join(lines) + '\n"""\n', "    ")
+
+
+def definition(name: str, head: str, doc: str) -> str:
+    """The function: for torch.compile the operator, for everybody else the compiled function."""
+    scope: dict = {}
+    exec(f"from __future__ import annotations\n{head}: ...", scope)
+    signature = inspect.signature(scope[name])
+    parameters = list(signature.parameters.values())
+    arguments = [passed_on(parameter) for parameter in parameters]
+    traced = [argument for argument in arguments if argument != "device=device"]
+    refusal = "" if traced == arguments else REFUSAL.format(name=name)
+    call = wrapped(f"        return traced.{name}", traced, "").removeprefix(
+        "        return traced."
+    )
+    text = wrapped(f"def {name}", written(parameters), f" -> {signature.return_annotation}:") + "\n"
+    text += docstring(doc) + TRACED.format(refusal=refusal, call=call)
+    if arguments[-1].startswith("**"):  # none of them, mostly
+        call = wrapped(f"        return _mercer.{name}", arguments[:-1], "")
+        text += f"    if not {parameters[-1].name}:\n{call}\n"
+    return text + wrapped(f"    return _mercer.{name}", arguments, "") + "\n"
+
+
+def with_short_names(head: str) -> str:
+    for module, names in IMPORTED.items():
+        for name in sorted(names, key=len, reverse=True):
+            head = head.replace(f"{module}.{name}", name)
+    return head
+
+
+def module() -> str:
+    from mercer import _mercer
+
+    names = [name for group in VERBS.values() for name in group]
+    signatures = {name: getattr(_mercer, name).__nb_signature__[0][:2] for name in names}
+    functions = [
+        definition(name, with_short_names(head), doc) for name, (head, doc) in signatures.items()
+    ]
+    imports = [f"    from {home} import {', '.join(names)}" for home, names in IMPORTED.items()]
+    imports.insert(-1, "")
+    listed = [
+        wrapped(f"{title} = ", [f'"{name}"' for name in group], "")
+        for title, group in zip(("NAMES", "KRON"), VERBS.values(), strict=True)
+    ]
+    head = HEAD.format(imports="\n".join(imports), names="\n".join(listed))
+    tail = [
+        wrapped("for _verb in ", list(group), f':\n    _describe(_verb, "{home}")\n')
+        for home, group in VERBS.items()
+    ]
+    return "\n\n".join([head, *functions, "".join([DESCRIBE, *tail])])
+
+
+def main() -> int:
+    root = pathlib.Path(__file__).resolve().parent.parent
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "python" / "mercer"
+    (folder / "_verbs.py").write_text(module(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
