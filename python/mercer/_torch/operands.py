@@ -183,14 +183,18 @@ def is_tiny_batch(pairs: Pairs) -> bool:
 
 def options(pairs: Pairs) -> dict:
     """The keyword arguments of a verb."""
-    given = {"row": pairs.row, "col": pairs.col, "w": pairs.w}
-    given = {name: tensor.resolve_neg() for name, tensor in given.items() if tensor is not None}
-    params = {name: _bare(value) for name, value in pairs.values().items()}
-    return given | params | {"i_offset": pairs.i_offset, "j_offset": pairs.j_offset}
+    given: dict = {"i_offset": pairs.i_offset, "j_offset": pairs.j_offset}
+    for name, tensor in (("row", pairs.row), ("col", pairs.col), ("w", pairs.w)):
+        if tensor is not None:
+            given[name] = tensor.resolve_neg()
+    for name, value in pairs.values().items():
+        given[name] = _bare(value)
+    return given
 
 
 def _bare(value: Tensor | float) -> Tensor | float:
-    return value.resolve_neg() if isinstance(value, Tensor) else value
+    is_number = isinstance(value, float) or not isinstance(value, Tensor)
+    return value if is_number else value.resolve_neg()
 
 
 def like(gradient: Tensor, operand: Tensor) -> Tensor:
