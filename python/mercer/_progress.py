@@ -122,6 +122,16 @@ def shown(name: str, wanted: bool) -> Iterator[None]:
         fit.close()
 
 
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Steps inside are told to no bar."""
+    token = _current.set(None)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
 def between(first: float, last: float, note: str = "") -> contextlib.AbstractContextManager[None]:
     """From one share to the other of the fit that runs here."""
     fit = current()

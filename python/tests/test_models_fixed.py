@@ -200,6 +200,18 @@ def test_the_factor_of_many_blocks():
         np.testing.assert_allclose(inverse(v)[:, i], wanted, atol=1e-9)
 
 
+@pytest.mark.parametrize(("n", "dtype", "bandwidth", "bound"),
+                         [(2000, "float32", 1.0, 2e-2), (600, "float64", 3.0, 1e-8)])  # fmt: skip
+def test_pivots_near_each_other_are_taken_together(n, dtype, bandwidth, bound):
+    """A block of a smooth kernel is singular but for rounding: its columns are neither lost nor
+    made of that."""
+    x, space = np.random.default_rng(0).normal(size=(n, 2)).astype(dtype), Space(dtype=dtype)
+    kernel = fit_kernel("gauss", x, space, bandwidth=bandwidth)
+    factor = _fixed.low_rank(kernel, x, None, space, 256, 0)[0].astype("d")
+    rest = mc.kernel_matrix(mc.gauss(bandwidth=bandwidth), x.astype("d")) - factor @ factor.T
+    assert abs(np.linalg.eigvalsh(rest)).max() < bound
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

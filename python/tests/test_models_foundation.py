@@ -432,15 +432,3 @@ def test_blocks_of_rows_solve_loosely(monkeypatch, weighted):
     assert system.solve(y, tol=1e-3).solver == "cg"
     with pytest.raises(ValueError, match="needs points"):
         System(fit_kernel("precomputed", x, SPACE), x @ x.T, SPACE, 0.5).solve(y, solver="sap")
-
-
-@pytest.mark.parametrize("ridge", [1e-3, 10.0])
-def test_what_a_preconditioner_leaves_of_a_diagonal(ridge):
-    """Float32 cuts eigenvalues at 1e5 ridges: that part is not left by the factor."""
-    x = np.random.default_rng(0).normal(size=(500, 2)).astype("float32")
-    space = Space(dtype="float32")
-    system = System(fit_kernel("gauss", x, space, bandwidth=3.0), x, space, ridge)
-    left = system.path(np.array([ridge]), 100, 0).left
-    wide = fit_kernel("gauss", x.astype("d"), Space(), bandwidth=3.0)
-    exact = System(wide, x.astype("d"), Space(), 1e-9).path(np.array([1e-9]), 100, 0).left
-    assert abs(left - exact) < 1e-5

@@ -495,6 +495,46 @@ def test_unsolved_is_said():
         model.fit(x, y)
 
 
+def test_products_of_an_indefinite_kernel_are_refused():
+    x, y = points()
+    model = GaussianProcessRegressor("euclidean", solver="cg", noise=1e-3, bounds="fixed")
+    with pytest.raises(mc.LinAlgError, match="not positive definite"):
+        model.fit(x, y)
+    assert not hasattr(model, "theta_")
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_factors_stay_where_the_points_are(device, monkeypatch):
+    """What comes to the host is of the order of n, not of n times the rank."""
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    x, y = (torch.as_tensor(a, device=device) for a in points(n=500))
+    fetched, rank, fetch = [], 80, torch.Tensor.cpu
+
+    def counted(tensor, *arguments, **options):
+        fetched.append(tensor.numel())
+        return fetch(tensor, *arguments, **options)
+
+    model = GaussianProcessRegressor(
+        "gauss", solver="cg", rank=rank, max_iter=2, n_probes=4, random_state=0
+    )
+    with monkeypatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        patch.setattr(Space, "on_device", True)
+        patch.setattr(torch.Tensor, "cpu", counted)
+        for name in ("cg", "rpcholesky"):  # whose small matrices are the host's
+            patch.setattr(mc.linalg, name, None)
+        model.fit(x, y)
+        mean, deviation = model.predict(x[:1], return_std=True)
+    assert fetched
+    assert max(fetched) < 500 * rank / 4
+    factor = model._posterior.solver.inverse.factor
+    assert tuple(factor.shape) == (500, rank)
+    assert factor.device == x.device == mean.device
+    assert 0 < float(deviation[0]) < 1
+
+
 # ---- sparse ----
 
 

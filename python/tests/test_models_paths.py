@@ -35,6 +35,10 @@ def system_of(dtype="float64", library="numpy", weighted=False, n=400):
     return System(kernel, space.array(x), space, 0.0, weights), space.array(y), s[:, None] * k * s
 
 
+def inverse_of(system, ridges, rank):
+    return _paths.Inverse(system.kernel, system.x, system.scale, system.space, ridges, rank, 0)
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch", "cuda"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -58,7 +62,7 @@ def test_columns_meet_their_tolerance(library, dtype, weighted):
 def test_forms_are_within_their_bracket():
     """The bracket holds the form: where it is narrow, so is the error."""
     system, _, k = system_of()
-    inverse = _paths.Inverse(system, RIDGES, 60, 0)
+    inverse = inverse_of(system, RIDGES, 60)
     run = _paths._Run(system, RIDGES, inverse, 1e-3, 300, np.empty(0, int))
     z = np.random.default_rng(1).choice([-1.0, 1.0], (400, 5))
     run.begin(
@@ -136,7 +140,7 @@ def test_duplicates_have_neighbours_too():
 @pytest.mark.parametrize("rank", [0, 1, 60])
 def test_the_inverse_is_that_of_factor_and_ridge(rank):
     system, _, k = system_of()
-    inverse = _paths.Inverse(system, RIDGES, rank, 0)
+    inverse = inverse_of(system, RIDGES, rank)
     factor, v = inverse.factor, np.random.default_rng(1).normal(size=(400, 3))
     if rank:
         assert inverse.left == pytest.approx(np.trace(k - factor @ factor.T) / 400)
@@ -145,6 +149,23 @@ def test_the_inverse_is_that_of_factor_and_ridge(rank):
         exact = np.linalg.inv(factor @ factor.T + ridge * np.eye(400))
         np.testing.assert_allclose(got[:, i], exact @ v[:, i], atol=1e-9 * abs(exact).max())
         assert traces[i] == pytest.approx(np.trace(exact), rel=1e-9)
+    p = factor @ factor.T + inverse.ridges[0] * np.eye(400)
+    np.testing.assert_allclose(inverse.sqrt(inverse.sqrt(v)), p @ v, atol=1e-9 * abs(p).max())
+    np.testing.assert_allclose(inverse.solve(p @ v), v, atol=1e-9)
+    assert inverse.logdet() == pytest.approx(np.linalg.slogdet(p)[1], rel=1e-9)
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 10.0])
+def test_what_a_factor_leaves_of_a_diagonal(ridge):
+    x = np.random.default_rng(0).normal(size=(500, 2)).astype("float32")
+    left = []
+    for dtype in ("float32", "float64"):
+        space = Space(dtype=dtype)
+        points = space.array(x)
+        kernel = fit_kernel("gauss", points, space, bandwidth=3.0)
+        system = System(kernel, points, space, 0.0)
+        left.append(inverse_of(system, np.array([ridge]), 100).left)
+    assert abs(left[0] - left[1]) < 1e-5
 
 
 def test_columns_leave_the_products(monkeypatch):
@@ -189,15 +210,15 @@ def test_float32_reaches_what_float64_measures():
     kernel = fit_kernel("gauss", x, space, bandwidth=2.0)
     y, ridge = np.sin(3 * x).astype("float32"), 3e-3
     system, options = System(kernel, x, space, 0.0), OPTIONS | {"probes": 0}
-    found = _paths.solve(system, y, np.array([ridge]), tol=1e-4, **options)
+    found = _paths.solve(system, y, np.array([ridge]), tol=2e-4, **options)
     k, b = mc.kernel_matrix(mc.gauss(bandwidth=2.0), x.astype("d")), y.astype("d")
     a = found.columns[0].astype("d")
     gaps = np.linalg.norm(k @ a + ridge * a - b, axis=0) / np.linalg.norm(b, axis=0)
     assert found.met.all()
     assert gaps.max() == pytest.approx(found.residual, rel=1e-3)
-    assert found.residual <= 1e-4
+    assert found.residual <= 2e-4
     narrow = np.linalg.norm(system.with_ridge(ridge).product(a.astype("f")) - k @ a - ridge * a)
-    assert narrow > 1e-4 * np.linalg.norm(b)
+    assert narrow > 2e-4 * np.linalg.norm(b)
 
 
 @pytest.mark.parametrize("scale", [2.0**-100, 2.0**100])
@@ -261,7 +282,7 @@ def test_a_step_fetches_sums_twice_and_scales_are_fetched_once(library, monkeypa
 
         return call
 
-    inverse = _paths.Inverse(system, RIDGES, 60, 0)
+    inverse = inverse_of(system, RIDGES, 60)
     run = _paths._Run(system, RIDGES, inverse, 1e-9, 300, np.zeros(2, int))
     run.begin(y, run.each, np.arange(2), system.space.norms(y))
     monkeypatch.setattr(Space, "sums", counted(Space.sums))

@@ -17,7 +17,6 @@ from mercer.models import (
     RFMRegressor,
     SparseGaussianProcessRegressor,
     _paths,
-    _solve,
 )
 from sklearn.base import clone
 
@@ -115,7 +114,7 @@ def test_without_a_bar_and_in_short_fits_nothing_is_shown(monkeypatch, capsys, p
         raise AssertionError("residuals were computed for nobody")
 
     if not progress:
-        monkeypatch.setattr(_solve, "Watched", watch)
+        monkeypatch.setattr(_paths._Run, "_tell", watch)
     KernelRidge(solver="cg", progress=progress).fit(X, Y)
     assert capsys.readouterr() == ("", "")
 

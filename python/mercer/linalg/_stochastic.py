@@ -46,6 +46,15 @@ def inv_quad_logdet(
     return InvQuadLogdet(quad, logdet, error)
 
 
+def stochastic_logdet(
+    a: Any, like: Any, *, n_probes: int, preconditioner: Any, max_iter: int | None, seed: int,
+) -> tuple[Any, Any]:  # fmt: skip
+    """(log det a, its standard error); like: columns of its dtype, in its library. preconditioner:
+    what has solve, sqrt and logdet."""
+    options = {"preconditioner": preconditioner, "tol": None, "max_iter": max_iter}
+    return _logdet(a, _Vectors(namespace_of(like), like), n_probes, seed, options)
+
+
 def _logdet(a: Any, vectors: _Vectors, count: int, seed: int, options: dict) -> tuple[Any, Any]:
     most = min(a.shape[0], options["max_iter"] or _MOST_STEPS)
     if vectors.library.__name__ != "torch" or hasattr(type(a), "_mercer_multiply"):

@@ -95,15 +95,6 @@ def gradient_sums(f: Any, x: da.Array, left: Any, right: Any) -> np.ndarray:
     return total
 
 
-def factored(f: Any, x: da.Array, space: Any, rank: int, ridge: float, seed: int) -> Any:
-    """A preconditioner by passes over the chunks."""
-    from mercer.models._kernels import FittedKernel
-    from mercer.models._low_rank import random_cholesky
-
-    low = random_cholesky(FittedKernel(f), x, space, rank, ridge, seed)
-    return low.preconditioner(ridge)
-
-
 def _require_whole_rows(model: Any, X: da.Array) -> None:
     name = type(model).__name__
     if X.ndim != 2:

@@ -25,6 +25,9 @@ STEPS, MOST = 50, 512
 BLOCK = 64
 #: The residual of random signs: the error of their quadratic form is of the order of its square.
 LOOSELY = 0.1
+#: What a block of pivots gets on its diagonal, as a part of it: drawn at once, some may be near
+#: each other, and rounding would be all of what the later ones add.
+NEAR = 1e-6
 
 
 @dataclass
@@ -217,12 +220,13 @@ class Inverse:
         return found.sum(1) / found.shape[1] + slope * (exact - middle)
 
 
-def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int,
-             seed: int) -> tuple[Any, Any]:  # fmt: skip
+def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int, seed: int,
+             enough: float | None = None) -> tuple[Any, Any]:  # fmt: skip
     """(F [n, rank], the mean diagonal that F F^T leaves of S K S), by randomly pivoted Cholesky.
 
     A block of rows is drawn at once, each with the probability of what is left of its diagonal.
-    With rank 0 nothing is read, and 0 is said to be left.
+    With rank 0 nothing is read, and 0 is said to be left. enough: the mean diagonal at which a
+    block is the last one; where it is None, no number is read.
     """
     if rank == 0:
         return space.zeros(x.shape[0], 0), space.zeros(1)[0]
@@ -242,13 +246,26 @@ def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int,
         done = factor[:start]
         rows = rows - done[:, pivots].T @ done
         square = wide.array(rows[:, pivots])
-        square = (square + square.T) / 2 + _identity(size, wide) * wide.array(rounding)
-        columns = space.array(inverse_root(square[None], wide)[0]) @ rows
+        slack = wide.array(rounding) * (8 if start else 1)  # what is left has rounded, too
+        columns = space.array(_root_of_block(square, slack, wide)) @ rows
         columns = xp.where(xp.isfinite(columns), columns, 0 * left)  # indefinite: goes without
         factor[start : start + size] = columns
         left = left - (columns * columns).sum(0)
         left = xp.where(left > 0, left, 0 * left)
+        if enough is not None and float(left.sum()) <= max(enough, float(rounding)) * n:
+            factor = factor[: start + size]
+            break
     return factor.T, left.sum() / n
+
+
+def _root_of_block(a: Any, rounding: Any, space: Space) -> Any:
+    """`inverse_root` of a [r, r], which may be singular or less by rounding: with 8 times as much
+    on its diagonal, where once does not do."""
+    xp, r = space.xp, a.shape[0]
+    a, near = (a + a.T) / 2, NEAR * a.reshape(-1)[:: r + 1].sum() / r
+    more = [(times * rounding + near) * _identity(r, space) for times in (1, 8)]
+    first, second = inverse_root(xp.stack([a + more[0], a + more[1]]), space)
+    return xp.where(xp.isfinite(first).all(), first, second)
 
 
 def inverse_root(a: Any, space: Space) -> Any:

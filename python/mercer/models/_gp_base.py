@@ -14,12 +14,14 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 import mercer as mc
+from mercer._progress import silent
 from mercer.models import _gp_parameters, _memory
 from mercer.models._arrays import RegressorScore, Space, host, validate
 from mercer.models._base import why_not_products
 from mercer.models._gp_exact import Problem, problem
 from mercer.models._gp_posterior import Posterior, root_of_covariance
 from mercer.models._kernels import PRECOMPUTED
+from mercer.models._low_rank import Solved, solved
 from mercer.models._rules import DEVICE, KERNEL, POSITIVE, check
 from mercer.models._spread import Ready, by_rows, kind_of, known, mapped
 
@@ -292,18 +294,21 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
 
 @dataclass(frozen=True)
 class Solver:
-    """Solutions with K + ridge by conjugate gradients."""
+    """Solutions with K + ridge by conjugate gradients, as a fit's bar does not see."""
 
     operator: Any
     inverse: Any
     tol: float
-    max_iter: int | None
+    max_iter: int
+    space: Space
 
-    def __call__(self, b: Any) -> Any:
-        return mc.linalg.cg(
-            self.operator, b, preconditioner=self.inverse, tol=self.tol, max_iter=self.max_iter,
-            check=False,
-        )[0]  # fmt: skip
+    def __call__(self, b: Any, first: Any = None) -> Solved:
+        """Of b [n, k], from a first guess on, to residuals of 2 tol at most."""
+        with silent():
+            return solved(
+                lambda v: self.operator @ v, self.inverse.solve, b, first, self.space,
+                tol=self.tol, limit=self.max_iter, strict=False,
+            )  # fmt: skip
 
 
 def subset(given: Problem, count: int, rng: np.random.RandomState) -> Problem:

@@ -16,11 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from mercer import linalg
+from mercer.errors import LinAlgError
+from mercer.linalg._stochastic import stochastic_logdet
 from mercer.models import _gp_parameters
 from mercer.models._arrays import host
+from mercer.models._gp_base import Solver
 from mercer.models._gp_exact import Problem, folded, repetitions, total
-from mercer.models._products import factored, gradient_sums, operator
+from mercer.models._inverse import Inverse
+from mercer.models._kernels import FittedKernel
+from mercer.models._low_rank import Solved
+from mercer.models._products import gradient_sums, operator
 from mercer.models._spread import mapped
 
 
@@ -43,18 +48,17 @@ class IterativeLikelihood:
         scaled = mapped(truediv, self.data.x, self.data.space.array(lengthscale))
         ridge = noise / amplitude * self.data.noise_scale
         made = operator(self.data.f, scaled, ridge=ridge)
-        middle = float(np.exp(np.log(host(ridge)).mean()))  # P has one number on its diagonal
-        rank = min(self.rank, scaled.shape[0])
-        options = {"rank": rank, "ridge": middle, "seed": self.seed}
-        return made, factored(self.data.f, scaled, made, self.data.space, **options)
+        middle = np.exp(np.log(host(ridge)).mean(keepdims=True))  # P has one number on its diagonal
+        kernel, space = FittedKernel(self.data.f), self.data.space
+        return made, Inverse(kernel, scaled, None, space, middle, self.rank, self.seed)
 
     def gradient(self, theta: np.ndarray) -> np.ndarray:
         data, (amplitude, _, noise) = self.data, _gp_parameters.values(theta)
         p, xp = data.y.shape[1], data.space.xp
         matrix, inverse = self.system(theta)
         z = inverse.sqrt(self._probes)
-        solved, _ = self.solve(matrix, xp.concatenate([data.y, z], 1), inverse, self._last)
-        self._last = solved
+        right = xp.concatenate([data.y, z], 1)
+        self._last = solved = self.solve(matrix, right, inverse, self._last).x
         coef, s, q = solved[:, :p], solved[:, p:], inverse.solve(z)
         ridge = (noise / amplitude * data.noise_scale)[:, None]
         trace = p * total(ridge * s * q) / self.n_probes
@@ -76,14 +80,17 @@ class IterativeLikelihood:
 
     def solve(
         self, operator: Any, b: Any, inverse: Any, first: Any = None, tol: float | None = None
-    ) -> tuple[Any, Any]:
-        """(K + ridge)^-1 b, and the info of each column."""
-        x, info, products = linalg.cg(
-            operator, b, preconditioner=inverse, tol=self.tol if tol is None else tol,
-            max_iter=self.max_products, x0=first, check=False,
-        )  # fmt: skip
-        self.n_products += int(host(products).max())
-        return x, host(info)
+    ) -> Solved:
+        """(K + ridge)^-1 b. LinAlgError where that shows not to be positive definite."""
+        tol = self.tol if tol is None else tol
+        found = Solver(operator, inverse, tol, self.max_products, self.data.space)(b, first)
+        self.n_products += found.taken
+        if not (found.met or found.is_sound):
+            raise LinAlgError(
+                "the kernel matrix plus noise is not positive definite in "
+                f"{self.data.space.dtype}, or holds NaN or an infinity. A larger noise would do"
+            )
+        return found
 
     def value(self, theta: np.ndarray) -> tuple[float, float]:
         """The log likelihood from a stochastic log determinant, with its standard error.
@@ -92,10 +99,10 @@ class IterativeLikelihood:
         """
         (amplitude, _, noise), (n, p) = _gp_parameters.values(theta), self.data.y.shape
         matrix, inverse = self.system(theta)
-        coef, _ = self.solve(matrix, self.data.y, inverse, tol=0.1 * self.tol)
+        coef = self.solve(matrix, self.data.y, inverse, tol=0.1 * self.tol).x
         quad = total(coef * (2 * self.data.y - matrix @ coef)) / amplitude
-        _, logdet, error = linalg.inv_quad_logdet(
-            matrix, self.data.y[:, :1] * 0, n_probes=self.n_probes, preconditioner=inverse,
+        logdet, error = stochastic_logdet(
+            matrix, self.data.y, n_probes=self.n_probes, preconditioner=inverse,
             max_iter=self.max_products, seed=self.seed,
         )  # fmt: skip
         log_a = float(logdet) + n * np.log(amplitude)

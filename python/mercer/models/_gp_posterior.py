@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import mercer as mc
-from mercer.models import _memory
+from mercer.models import _gp_parameters, _memory
 from mercer.models._arrays import space_of
 from mercer.models._gp_exact import diagonal_of, half_solve, self_similarity
 from mercer.models._products import kernel_product
@@ -101,7 +101,10 @@ class SolvedPosterior(Posterior):
 
     def _explained(self, cross: Any) -> list[tuple[int, Any, Any]]:
         if self.factor is None:
-            return [(1, cross, self.solver(cross) / self.amplitude)]
+            found = self.solver(cross)
+            if not found.met:
+                _gp_parameters.warn_unsolved("GaussianProcessRegressor", self.solver.max_iter)
+            return [(1, cross, found.x / self.amplitude)]
         half = half_solve(self.factor, cross) / self.amplitude**0.5
         return [(1, half, half)]
 

@@ -52,7 +52,7 @@ class FittedKernel:
 
     def rows(self, x: Any, pivots: Any) -> Any:
         """Rows of the matrix of x [n, d] at row numbers [r], [r, n]."""
-        return x[pivots] if self.formula is None else self.matrix(x[pivots], x)
+        return x[pivots] if self.formula is None else self.matrix(known(x[pivots]), x)
 
     def points(self, x: Any, space: Space) -> Any:
         """x [n, d] as the formula sees it: x times the root of the metric."""

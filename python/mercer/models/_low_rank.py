@@ -55,20 +55,6 @@ class LowRank:
 
         return solve
 
-    def preconditioner(self, ridge: float, s: Any = None) -> Any:
-        """diag(s) F F^T diag(s) + ridge, as ``mercer.linalg.rpcholesky`` makes it; s: [n, 1]."""
-        factor = host(self.factor if s is None else self.factor * s)
-        u, roots, _ = np.linalg.svd(factor.astype(np.float64), full_matrices=False)
-        kept = roots > np.finfo(self.space.dtype).eps * roots.max(initial=0)
-        u, roots = u[:, kept], roots[kept]
-        if not len(roots):  # the ridge outweighs all: one column of weight 0
-            u, roots = np.eye(len(factor), 1), np.zeros(1)
-        rows = self.space.array(u.T)
-        values, gap = np.square(roots), 64 * float(np.finfo(self.space.dtype).eps)
-        return mc.linalg._restored_preconditioner(
-            rows, values.tolist(), [float(ridge)], 0.0, False, 1 - gap, rows[:0, 0]
-        )
-
 
 def solved_by(factor: Any, space: Space) -> Callable[[Any], Any]:
     """(L L^T)^-1 v for few columns and many calls; it may take the memory of L [m, m].

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-import mercer as mc
 from mercer._progress import current, share_of_residual
 from mercer.models import _memory
 from mercer.models._arrays import Space, host
-from mercer.models._fixed import low_rank
+from mercer.models._inverse import Inverse
 from mercer.models._local_inverse import controls
-from mercer.models._solve import LEFT, MAX_RANK, TINY, System, auto_rank, is_lost, most_products
+from mercer.models._solve import MAX_RANK, System, auto_rank, is_lost, most_products
 
 #: Products at most where max_iter is None and a score needs the traces.
 PATIENCE = 300
@@ -62,33 +61,6 @@ class Found:
     taken: int  # products
 
 
-class Inverse:
-    """P^-1 of P = F F^T + ridge for a ridge of each column, by eigenvalues of F^T F."""
-
-    def __init__(self, system: System, ridges: np.ndarray, rank: int, seed: int) -> None:
-        self.space, self.n = system.space, system.n
-        self.factor, left = low_rank(
-            system.kernel, system.x, system.scale, self.space, min(rank, self.n), seed
-        )
-        self.left = max(float(left), 0.0)
-        values, self.vectors = mc.linalg.eigh(self.factor.T @ self.factor)
-        self.values = np.maximum(host(values).astype("float64"), 0)
-        self.rounding = 16 * float(np.finfo(self.space.dtype).eps) * self.values.max(initial=0)
-        self.ridges = np.maximum(ridges + LEFT * self.left, max(self.rounding, TINY))
-
-    def __call__(self, v: Any, which: np.ndarray) -> Any:
-        """P^-1 v for v [n, c], column j with ridge number which[j]."""
-        ridges = self.ridges[which]
-        small = self.vectors.T @ (self.factor.T @ v)
-        small = self.vectors @ (small * self.space.array(1 / (self.values[:, None] + ridges)))
-        return (v - self.factor @ small) * self.space.array(1 / ridges)
-
-    def traces(self) -> np.ndarray:
-        """Traces of P^-1 for each ridge."""
-        rest = (self.n - len(self.values)) / self.ridges
-        return rest + (1 / (self.values[:, None] + self.ridges)).sum(0)
-
-
 @np.errstate(all="ignore")  # a singular matrix makes steps overflow, which residuals show
 def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: float,
           max_iter: int | None, probes: int, seed: int, x0: Any = None,
@@ -105,7 +77,7 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     copies = many if each is None else 1
     targets = copies * k
     system.require_columns(rank, targets + many * min(probes, FEW), name)
-    inverse = Inverse(system, ridges, rank, seed)
+    inverse = Inverse(system.kernel, system.x, system.scale, space, ridges, rank, seed)
     each = np.repeat(np.arange(many), k) if each is None else each
     most = max_iter or (PATIENCE if probes else most_products(n))
     run = _Run(system.with_ridge(0.0), ridges, inverse, tol, most, each)

@@ -65,21 +65,6 @@ def gradient_sums(f: Any, x: Any, left: Any, right: Any, space: Any) -> np.ndarr
     return np.asarray(host(space.of("float64").array(x * by_x).sum(0)))
 
 
-def factored(f: Any, x: Any, operator: Any, space: Any, *, rank: int, ridge: float,
-             seed: int) -> Any:  # fmt: skip
-    """The preconditioner of an operator with about this ridge, by randomly pivoted rows."""
-    if kind_of(x) == "dask":
-        from mercer.models import _chunks
-
-        return _chunks.factored(f, x, space, rank, ridge, seed)
-    return mc.linalg.rpcholesky(whole(operator), rank, ridge=ridge, seed=seed)
-
-
 def is_shared(x: Any) -> bool:
     """Whether products with x alone are offered: the matrix would be in one memory."""
     return kind_of(x) == "dask" or _ranks.current() is not None
-
-
-def whole(operator: Any) -> Any:
-    """The operator of one process, for rows and diagonals."""
-    return getattr(operator, "whole", operator)

@@ -16,14 +16,12 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import mercer as mc
-from mercer._progress import current
 from mercer.linalg._sap import block_of
 from mercer.models import _memory
-from mercer.models._arrays import Space, host
+from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
-from mercer.models._products import is_shared, operator, whole
+from mercer.models._products import is_shared, operator
 from mercer.models._spread import kind_of
-from mercer.models._watched import Watched
 
 SOLVERS = ("auto", "direct", "cg")
 #: And with blocks of rows, for which the kernel must be a formula.
@@ -132,6 +130,11 @@ class System:
         return isinstance(self.ridge, np.ndarray)
 
     @property
+    def _takes_one_ridge(self) -> bool:
+        """Whether the steps are `_low_rank`'s, where the host should wait little."""
+        return self.space.on_device and not self._has_ridges
+
+    @property
     def is_shared(self) -> bool:
         """Whether the matrix is known by its products alone."""
         return is_shared(self.x)
@@ -140,27 +143,6 @@ class System:
     def is_in_chunks(self) -> bool:
         """Whether points are read by passes alone."""
         return kind_of(self.x) == "dask"
-
-    def path(self, ridges: np.ndarray, rank: int | str, seed: int) -> Path:
-        """S K S by products, and a preconditioner for these ridges."""
-        operator = self.matrix(0.0) if self.kernel.precomputed else self.operator(0.0)
-        if rank == "auto":
-            rank = rank_of(rank, self.n, self.space, path_rank(self.n, self.space))
-        if self.is_in_chunks:
-            inverse = self._by_passes(int(rank), min(ridges), seed)
-        else:
-            inverse = preconditioner(whole(operator), int(rank), min(ridges), seed)
-        return Path(self, operator, inverse, diagonal_left(operator, inverse))
-
-    def _by_passes(self, rank: int, ridge: float, seed: int) -> Any:
-        """The preconditioner of points in chunks: a block of pivots takes a pass over these."""
-        from mercer.models._low_rank import random_cholesky
-
-        rank, ridge = min(rank, self.n), max(float(ridge), TINY)
-        if rank <= 0:
-            return None
-        low = random_cholesky(self.kernel, self.x, self.space, rank, ridge, seed)
-        return low.preconditioner(ridge, self.scale)
 
     def solve(
         self,
@@ -186,7 +168,8 @@ class System:
         )
         few = few and not self.is_shared
         iterates = solver == "cg" or (solver == "auto" and not few and not self._is_for_blocks(tol))
-        goes_on = iterates and self._is_on_host()  # residuals go below float32 there
+        # residuals of `_paths` go below float32, but by passes over chunks
+        goes_on = iterates and not self.is_in_chunks and not self._takes_one_ridge
         if reach > tol and not goes_on:
             self._warn_of_float32(reach, tol, name)
         if solver == "direct" or (solver == "auto" and few):
@@ -229,10 +212,6 @@ class System:
             other = _memory.centers_that_fit(self.n, self.space, available)
         rank = min(rank_of(rank, self.n, self.space), self.n)
         _memory.require_columns(self.n, rank, columns, self.space, name, other)
-
-    def _is_on_host(self) -> bool:
-        """Whether the steps are `_paths`'; ranks take those of one process."""
-        return self.space.device == "cpu" and not self.is_in_chunks
 
     def fits(self) -> bool:
         """Whether the matrix takes at most half of the free memory."""
@@ -298,26 +277,12 @@ class System:
     def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any,
             seed: int) -> tuple[Solution, bool]:  # fmt: skip
         max_iter = max_iter or most_products(self.n)
-        if self.space.on_device and not self._has_ridges:
+        if self._takes_one_ridge:
             from mercer.models import _low_rank
 
             return _low_rank.steps(
                 self, b, rank=rank, tol=tol, max_iter=max_iter, x0=x0, seed=seed, strict=True,
             )  # fmt: skip
-        if self._is_on_host():
-            return self._cg_on_host(b, rank, tol, max_iter, x0, seed)
-        path = self.path(np.atleast_1d(self.ridge), rank, seed)
-        each = np.broadcast_to(self.ridge, b.shape[1])
-        x, info, taken = path.columns(b, each, tol, max_iter, x0)
-        if (info == -1).any():
-            raise self.not_definite()
-        residual = self._residual(x, b)
-        solution = Solution(self._coef(x), "cg", taken, residual, None, path.inverse)
-        return solution, not info.any()
-
-    def _cg_on_host(self, b: Any, rank: Any, tol: float, max_iter: int, x0: Any,
-                    seed: int) -> tuple[Solution, bool]:  # fmt: skip
-        """The host decides a step at a time, where products take longer than that."""
         from mercer.models import _paths
 
         each = np.broadcast_to(self.ridge, b.shape[1])
@@ -378,31 +343,6 @@ class System:
         )
 
 
-@dataclass
-class Path:
-    """One operator S K S for columns of many ridges, which share each product."""
-
-    system: System
-    operator: Any
-    inverse: Any  # a preconditioner, or None
-    left: float  # of a diagonal of S K S, what the preconditioner's factor leaves on average
-
-    def columns(self, b: Any, each: np.ndarray, tol: float, max_iter: int | None,
-                x0: Any = None) -> tuple[Any, np.ndarray, int]:  # fmt: skip
-        """(a [n, k], info [k], products) for b [n, k] with a ridge for each column."""
-        inverse = self.inverse
-        if inverse is not None:
-            inverse = inverse.with_ridge(np.maximum(each + LEFT * self.left, TINY).tolist())
-        operator, fit = self.operator, current()
-        if fit is not None:
-            operator = Watched(operator, fit, b, x0, each, tol, max_iter, self.system.space)
-        x, info, taken = mc.linalg.cg(
-            operator, b, ridge=each.tolist(), preconditioner=inverse, tol=tol,
-            max_iter=max_iter, x0=x0, check=False,
-        )  # fmt: skip
-        return x, host(info), int(host(taken).max(initial=0))
-
-
 def relative(rest: Any, b: Any, space: Space) -> float:
     """The largest |rest| / |b| of a column [n, k]; |rest| where b is 0."""
     lengths = space.norms(b)
@@ -452,12 +392,6 @@ def auto_rank(n: int) -> int:
     return max(1, min(n // 4, int(6 * n**0.5), MAX_RANK))
 
 
-def path_rank(n: int, space: Space) -> int:
-    """Columns of `Path`'s preconditioner. On devices the host factors its small matrices, and half
-    of the rank is soonest."""
-    return max(1, auto_rank(n) // 2) if space.on_device else auto_rank(n)
-
-
 def rank_of(rank: int | str, n: int, space: Space, wanted: int | None = None) -> int:
     """Columns of the preconditioner; of "auto" those wanted, at most a tenth of the free memory."""
     if rank != "auto":
@@ -465,29 +399,6 @@ def rank_of(rank: int | str, n: int, space: Space, wanted: int | None = None) ->
     column = n * np.dtype(space.dtype).itemsize
     wanted = auto_rank(n) if wanted is None else wanted
     return int(min(wanted, _memory.free(space) // (10 * column)))
-
-
-def preconditioner(operator: Any, rank: int, ridge: float, seed: int = 0) -> Any:
-    """The preconditioner of systems; None where there is none."""
-    if rank <= 0:
-        return None
-    try:
-        return mc.linalg.rpcholesky(
-            operator, min(rank, operator.shape[0]), ridge=max(float(ridge), TINY), seed=seed
-        )
-    except mc.LinAlgError:  # indefinite before the ridge: conjugate gradients go without
-        return None
-
-
-def diagonal_left(operator: Any, inverse: Any) -> float:
-    """The mean diagonal of an operator without a ridge, less that of a preconditioner's factor."""
-    if inverse is None:
-        return 0.0
-    whole = host(operator.diagonal())
-    # A ridge of that size, since eigenvalues far above a preconditioner's ridge are cut off.
-    ridge = max(float(abs(whole).mean(dtype=np.float64)), TINY)
-    left = whole - host(inverse.with_ridge(ridge).diagonal()) + ridge
-    return max(float(left.mean(dtype=np.float64)), 0.0)
 
 
 def add_diagonal(a: Any, values: Any) -> None:

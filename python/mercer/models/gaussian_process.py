@@ -21,7 +21,7 @@ from mercer.models._gp_parameters import Optimum
 from mercer.models._gp_posterior import ExactPosterior, SolvedPosterior
 from mercer.models._products import is_shared
 from mercer.models._rules import COUNT, COUNT_OR_NONE, FRACTION, RANK, SOLVER
-from mercer.models._solve import DIRECT, path_rank, rank_of
+from mercer.models._solve import DIRECT, auto_rank, rank_of
 from mercer.models._spread import mapped
 
 SUBSET = 1000  # points whose exact fit starts an iterative one
@@ -218,7 +218,9 @@ class GaussianProcessRegressor(GaussianProcess):
     def _fit_iterative(self, task: Task, optimizer: str | Callable | None) -> None:
         given = task.in_order
         n = given.x.shape[0]
-        rank = rank_of(self.rank, n, given.space, path_rank(n, given.space))
+        # Each step makes a factor anew: on devices half of the rank is soonest.
+        wanted = max(1, auto_rank(n) // (2 if given.space.on_device else 1))
+        rank = rank_of(self.rank, n, given.space, wanted)
         other = "SparseGaussianProcessRegressor fits"
         columns = given.y.shape[1] + self.n_probes
         _memory.require_columns(
@@ -232,13 +234,15 @@ class GaussianProcessRegressor(GaussianProcess):
         likelihood = IterativeLikelihood(given, **options)
         best = self._descend(task, optimizer, likelihood)
         operator, inverse = likelihood.system(best.theta)
-        coef, info = likelihood.solve(operator, given.y, inverse, tol=0.1 * self.tol)
-        if info.any():
+        found = likelihood.solve(operator, given.y, inverse, tol=0.1 * self.tol)
+        if not found.met:
             _gp_parameters.warn_unsolved(type(self).__name__, likelihood.max_products)
         self._finish(task, best.theta)
-        solver = Solver(operator, inverse, 0.1 * self.tol, likelihood.max_products)
+        solver = Solver(
+            operator, inverse, 0.1 * self.tol, likelihood.max_products, given.space
+        )  # fmt: skip
         scaled = mapped(truediv, given.x, given.space.array(self.lengthscale_))
-        coef = coef / self.amplitude_
+        coef = found.x / self.amplitude_
         self._posterior = SolvedPosterior(given.f, self.amplitude_, scaled, coef, solver)
         self._keep(task, given, coef)
         self._iterative = options
