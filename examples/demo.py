@@ -127,6 +127,8 @@ def compare(points: int) -> list[Line]:
                     print_mercer(row.formula, line)
                 print_peer(line)
     print("  * timed on some of the rows and scaled")
+    if why := engine.why_no_floor():
+        print(f"  {why}")
     return lines
 
 

@@ -32,16 +32,28 @@ struct GpuCall {
 /// have a default are taken as numbers. Throws invalid_argument for negative sizes, unsupported or compile for what the
 /// target cannot run.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
-/// The same by name: a target of the CPU or "auto"; an architecture of GPUs, "sm_80" to "sm_120", which needs no GPU
-/// and takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine. For a GPU, `call` says
-/// which verb, and the text has what every way of computing it said: its least time, or why it does not serve
-/// (docs/design/ways.md). Throws invalid_argument for a verb that there is not, on CPUs for any but pairwise.
+/// The same by name: a target of the CPU or "auto"; a family of CPUs, "zen4" or one target of it, "zen4:x86_avx2",
+/// which needs no such CPU (docs/kernels/cpu_floor.md lists them); an architecture of GPUs, "sm_80" to "sm_120",
+/// which needs no GPU and takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine. For
+/// a GPU, `call` says which verb, and the text has what every way of computing it said: its least time, or why it
+/// does not serve (docs/design/ways.md). Throws invalid_argument for a verb that there is not, on CPUs for any but
+/// pairwise.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
                     const GpuCall& call = {});
 
 /// The floor as a rate: elements (m, n, k) a second, in 1e9, that one core at this clock (GHz) can reach by the
-/// instruction mix alone. Compare a measured rate with it.
+/// instruction mix alone, with the costs that cpu_costs() names. Compare a measured rate with it.
 double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz);
+/// The same by name, as explain() has them, of a CPU.
+double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, double gigahertz);
+
+/// Whose costs plans and floors of CPUs follow here (docs/kernels/cpu_floor.md).
+struct CpuCosts {
+  std::string name;     ///< "zen5"; "measured"; of Zen 4 where this processor is not known
+  bool known = false;   ///< the costs are those of this processor: a share of a floor may be claimed
+  std::string text;     ///< a line for people
+};
+CpuCosts cpu_costs();
 
 /// Milliseconds that each unit of a GPU is busy at least: issue slots, multiply-add lanes, integer and comparison
 /// lanes, the special-function unit, memory.
@@ -55,7 +67,16 @@ struct GpuFloor {
 GpuFloor gpu_floor(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
                    const GpuCall& call = {});
 
-/// The clock of the calling core now, in GHz, measured by a chain of dependent additions; takes some 50 ms.
-double measure_clock();
+/// The clock of a core, measured twice.
+struct Clock {
+  double gigahertz = 0;     ///< by a chain of multiplications, three cycles each
+  double by_rotations = 0;  ///< by a chain of rotations, a cycle each
+  /// Within 5 %. Else one of the chains takes other times than on the processors that are known, or the clock changed
+  /// meanwhile, and a share of a floor is not to be claimed.
+  bool agrees() const;
+};
+
+/// Of the calling core, now; takes some 50 ms.
+Clock measure_clock();
 
 }  // namespace mercer

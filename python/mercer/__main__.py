@@ -287,7 +287,8 @@ def _add_texts(add: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--target",
         default="auto",
-        help="x86_avx512, x86_avx2, interpreter or auto; sm_80 to sm_120 or cuda:0 for a GPU",
+        help="x86_avx512, x86_avx2, interpreter or auto; a family of CPUs as zen4, zen4:x86_avx2; "
+        "sm_80 to sm_120 or cuda:0 for a GPU",
     )
     command.add_argument(
         "--verb", default="pairwise", help="of a GPU kernel_product, kernel_reduce or knn too"

@@ -564,8 +564,9 @@ def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4
     """
     Every stage of a call as text: the formula, its parts, the plan, the program. Needs no data.
 
-    shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; "sm_80" to "sm_120" for GPUs of that
-    architecture, "cuda:0" for one of this machine. dtype: of the points. verb: for a GPU "kernel_product",
+    shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; a family of CPUs, as "zen4", or a target of
+    it, "zen4:x86_avx2"; "sm_80" to "sm_120" for GPUs of that architecture, "cuda:0" for one of this machine. dtype: of the
+    points. verb: for a GPU "kernel_product",
     "kernel_reduce" or "knn" too, with the columns of v or the neighbours; the section "ways" has the least time of each way
     to compute the call, or why it does not serve. backward: the passes of the backwards of pairwise and of kernel_product
     with one column follow, by all that the formula reads. Raises ValueError for an unknown target, verb or dtype and for
@@ -1127,9 +1128,14 @@ def plan_count() -> int:
 def clear_plans() -> None:
     """Forgets all compiled plans."""
 
-def clock_ghz() -> float:
+def clock_ghz() -> tuple[float, float, bool]:
     """
-    The clock of this core in GHz, measured by a chain of dependent additions.
+    The clock of this core in GHz, measured by a chain of multiplications, and by one of rotations; whether they agree.
+    """
+
+def cpu_costs() -> tuple[str, bool, str]:
+    """
+    Whose costs plans and floors of CPUs follow: a name, whether they are this processor's, a line for people.
     """
 
 def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> float:

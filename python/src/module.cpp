@@ -97,7 +97,7 @@ void bind_floors(nb::module_& module) {
       [](const std::string& formula, nb::handle shape, const std::string& dtype, const std::string& target,
          double gigahertz) {
         return floor_rate(Formula(formula), to_shape(shape, "floor_rate"), to_dtype(dtype, "floor_rate"),
-                          target_from_text(target), gigahertz);
+                          target, gigahertz);
       },
       "formula"_a, "shape"_a, "dtype"_a, "target"_a, "gigahertz"_a,
       nb::sig("def floor_rate(formula: str, shape: tuple[int, int, int], dtype: str, target: str, gigahertz: float) -> "
@@ -179,7 +179,23 @@ void bind_machine(nb::module_& module) {
       "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
   module.def(
       "clear_plans", [] { Context::shared().clear_plans(); }, "Forgets all compiled plans.");
-  module.def("clock_ghz", measure_clock, "The clock of this core in GHz, measured by a chain of dependent additions.");
+  module.def(
+      "clock_ghz",
+      [] {
+        const Clock clock = measure_clock();
+        return nb::make_tuple(clock.gigahertz, clock.by_rotations, clock.agrees());
+      },
+      nb::sig("def clock_ghz() -> tuple[float, float, bool]"),
+      "The clock of this core in GHz, measured by a chain of multiplications, and by one of rotations; whether they "
+      "agree.");
+  module.def(
+      "cpu_costs",
+      [] {
+        const CpuCosts costs = cpu_costs();
+        return nb::make_tuple(costs.name, costs.known, costs.text);
+      },
+      nb::sig("def cpu_costs() -> tuple[str, bool, str]"),
+      "Whose costs plans and floors of CPUs follow: a name, whether they are this processor's, a line for people.");
   bind_floors(module);
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");

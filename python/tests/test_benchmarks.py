@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 
+import mercer
 import pytest
 from mercer import benchmarks
 from mercer.benchmarks import (
@@ -197,6 +198,33 @@ def test_slopes_are_derivatives(p):
 def test_fresh_formulas_are_fresh():
     for name in gpu_rows.COLD_BARS:
         assert gpu_startup.fresh_formula(name) != gpu_startup.fresh_formula(name)
+
+
+SHAPE = (64, 64, 1 << 20)
+
+
+def test_floors_of_cpus_follow_the_family_and_the_clock():
+    rate = mercer._mercer.floor_rate
+    assert rate("sum((x-z)^2)", SHAPE, "float32", "zen5", 4.0) == pytest.approx(128, rel=1e-3)
+    assert rate("sum((x-z)^2)", SHAPE, "float32", "golden_cove", 4.0) == pytest.approx(64, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("clocks", "known", "why"),
+    [
+        ([(3.0, 3.01, True)], True, ""),
+        ([(3.0, 9.9, False)], True, "3.00 GHz by multiplications of three cycles and 9.90"),
+        ([(3.0, 3.0, True)], False, "the costs at hand are those of Zen 4"),
+    ],
+)
+def test_no_share_of_a_floor_that_is_not_known(monkeypatch, clocks, known, why):
+    monkeypatch.setattr(engine, "_clocks", clocks)
+    monkeypatch.setattr(engine, "measure_clock", lambda: None)
+    monkeypatch.setattr(mercer._mercer, "cpu_costs", lambda: ("zen4", known, "those of Zen 4"))
+    assert why in engine.why_no_floor()
+    assert bool(why) == bool(engine.why_no_floor())
+    floor = engine.floor("sum(x*z)", SHAPE, "float32", "zen4")
+    assert floor == (None if why else pytest.approx(48, rel=1e-3))
 
 
 def test_a_clock_that_nobody_knows(monkeypatch):

@@ -35,6 +35,22 @@ std::uint64_t read_xcr0() {
   return static_cast<std::uint64_t>(high) << 32 | low;
 }
 
+void detect_model(CpuFeatures& cpu) {
+  const Leaf zero = leaf(0), one = leaf(1);
+  char name[13] = {};
+  std::memcpy(name, &zero.ebx, 4);
+  std::memcpy(name + 4, &zero.edx, 4);
+  std::memcpy(name + 8, &zero.ecx, 4);
+  const std::string vendor = name;
+  cpu.vendor = vendor == "AuthenticAMD"   ? CpuVendor::amd
+               : vendor == "GenuineIntel" ? CpuVendor::intel
+                                          : CpuVendor::other;
+  constexpr int kExtended = 15;
+  const int family = static_cast<int>(one.eax >> 8 & 15u), model = static_cast<int>(one.eax >> 4 & 15u);
+  cpu.family = family == kExtended ? family + static_cast<int>(one.eax >> 20 & 255u) : family;
+  cpu.model = family == kExtended || family == 6 ? model + static_cast<int>(one.eax >> 12 & 0xf0u) : model;
+}
+
 void detect_instructions(CpuFeatures& cpu) {
   const Leaf one = leaf(1), seven = leaf(7, 0), seven_one = leaf(7, 1);
   const bool has_xgetbv = bit(one.ecx, 27);
@@ -96,6 +112,7 @@ void fill_gaps(CpuFeatures& cpu) {
 CpuFeatures detect_cpu() {
   CpuFeatures cpu;
 #if defined(__x86_64__)
+  detect_model(cpu);
   detect_instructions(cpu);
   detect_caches(cpu, 4);
   if (cpu.l1d_bytes == 0 && bit(leaf(0x80000001u).ecx, 22)) detect_caches(cpu, 0x8000001du);

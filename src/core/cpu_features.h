@@ -6,6 +6,8 @@
 
 namespace mercer {
 
+enum class CpuVendor : std::uint8_t { other, amd, intel };
+
 struct CpuFeatures {
   bool avx2 = false;         // AVX2 and FMA and F16C
   bool avx512 = false;       // AVX-512 F, DQ, BW and VL, and avx2
@@ -13,6 +15,8 @@ struct CpuFeatures {
   bool avx512_fp16 = false;
   std::int64_t l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of one core; l3 of the complex that shares it
   std::string brand;
+  CpuVendor vendor = CpuVendor::other;
+  int family = 0, model = 0;  // as cpuid counts, extensions included
   std::string to_text() const;
 };
 

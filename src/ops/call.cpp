@@ -11,6 +11,7 @@
 #include "core/dtype_error.h"
 #include "core/error.h"
 #include "core/key.h"
+#include "ops/cpu_costs.h"
 #include "ops/dump.h"
 
 namespace mercer::ops {
@@ -400,6 +401,7 @@ plan::PairProblem pair_problem(const PairCall& call, Context& context) {
   plan::PairProblem problem;
   problem.type = call.type();
   problem.target = context.target();
+  problem.cpu = cpu_in_use().row;
   problem.empty_features = call.features() == 0;
   problem.rows_hint = std::min(call.rows(), plan::kManyRows);
   return problem;

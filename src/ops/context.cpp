@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "core/mutex.h"
 #include "core/nvrtc.h"
+#include "mercer/explain.h"
 #include "ops/settings.h"
 #include "plan/target.h"
 
@@ -156,11 +157,12 @@ std::string describe_solver() { return cuda_device_count() > 0 ? describe_cuda_s
 
 std::string describe_machine() {
   const Context& context = Context::shared();
-  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\nthreads: {}\n{}{}", cpu_features().to_text(),
+  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\ncosts of vector instructions: {}\nthreads: {}\n{}{}",
+                     cpu_features().to_text(),
                      ExecutableMemory::available()
                          ? "available"
                          : fmt::format("denied ({}), the interpreter serves", ExecutableMemory::why_not()),
-                     name_of(context.target()), context.threads(), describe_cuda() + describe_nvrtc(),
+                     name_of(context.target()), cpu_costs().text, context.threads(), describe_cuda() + describe_nvrtc(),
                      describe_solver() + describe_lapack());
 }
 

@@ -32,6 +32,7 @@ std::shared_ptr<const cpu::FieldProgram> cpu_field(const std::string& key, Plane
     plan::FieldProblem of;
     of.type = problem.type;
     of.target = problem.target;
+    of.cpu = problem.cpu;
     of.outputs = outputs;
     of.features = features;
     of.field = field();

@@ -6,6 +6,7 @@
 #include "codegen/x86_emit.h"
 #include "core/error.h"
 #include "mercer/explain.h"
+#include "ops/cpu_costs.h"
 #include "ops/explain_parts.h"
 #include "ops/prepared.h"
 #include "plan/planner.h"
@@ -13,11 +14,13 @@
 namespace mercer {
 namespace {
 
-std::shared_ptr<const plan::PairPlan> plan_of(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
+std::shared_ptr<const plan::PairPlan> plan_of(const Formula& f, ExplainShape shape, Dtype dtype,
+                                              const ops::CpuTarget& on) {
   plan::PairProblem problem;
   problem.outputs = {ops::explained(f)};
   problem.type = compute_type(dtype);
-  problem.target = target;
+  problem.target = on.target;
+  problem.cpu = on.cpu;
   problem.empty_features = shape.k == 0;
   problem.rows_hint = std::min(shape.m, plan::kManyRows);
   return plan::plan_pairs(problem);
@@ -25,9 +28,7 @@ std::shared_ptr<const plan::PairPlan> plan_of(const Formula& f, ExplainShape sha
 
 std::string with_pipes(const ir::Program& program, const plan::TargetInfo& target) {
   const plan::PipeCount count = plan::count_pipes(program, target);
-  const std::string divide = count.divide > 0 ? fmt::format(", divide {:.1f}", count.divide) : "";
-  return fmt::format("{}multiply {:.1f}, add {:.1f}, either {:.1f}, shuffle {:.1f}{}: {:.2f} cycles a vector\n",
-                     program.to_text(), count.fma, count.add, count.either, count.shuffle, divide, count.cycles());
+  return fmt::format("{}{}: {:.2f} cycles a vector\n", program.to_text(), count.to_text(*target.uses), count.cycles());
 }
 
 std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {
@@ -60,17 +61,19 @@ std::string formula_section(const Formula& f) {
 
 }  // namespace ops
 
-double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz) {
-  const auto plan = plan_of(f, shape, dtype, target);
+namespace {
+
+double rate_on(const Formula& f, ExplainShape shape, Dtype dtype, const ops::CpuTarget& on, double gigahertz) {
+  const auto plan = plan_of(f, shape, dtype, on);
   return plan::floor_of(*plan, shape.m, shape.n, shape.k).elements_per_second(gigahertz, shape.k);
 }
 
-std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
+std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const ops::CpuTarget& on) {
   using ops::section;
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
-  const auto plan = plan_of(f, shape, dtype, target);
-  const plan::TargetInfo& info = plan::target_info(target);
+  const auto plan = plan_of(f, shape, dtype, on);
+  const plan::TargetInfo info = plan::target_info(on.target, *on.cpu);
   const plan::PairVariant& variant = plan->best();
   std::string text = ops::formula_section(f);
   text += section("split", variant.split.to_text());
@@ -88,7 +91,7 @@ std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target ta
                     fmt::format("{}in chunks of {}\n", with_pipes(plan->maxima.promote, info), chunks));
   }
   text += section("epilogue, per (m, n)", with_pipes(variant.epilogue, info));
-  if (target != Target::interpreter) {
+  if (on.target != Target::interpreter) {
     const std::size_t update = reduces ? codegen::emit_update(plan->update_source(plan->has_fast)).size() : 0;
     const std::size_t epilogue = codegen::emit_epilogue(plan->epilogue_source(plan->has_fast)).size();
     const std::string by_maxima =
@@ -98,11 +101,33 @@ std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target ta
   return text + section("floor", floor_text(*plan, shape));
 }
 
+/// Whose costs they are goes without saying where the caller named them.
+std::string explain_here(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
+  const std::string text = explain_on(f, shape, dtype, {target, ops::cpu_in_use().row});
+  if (target == Target::interpreter) return text;
+  return fmt::format("{}costs: {}\n\n", text.substr(0, text.size() - 1), cpu_costs().text);
+}
+
+}  // namespace
+
+double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz) {
+  return rate_on(f, shape, dtype, {target, ops::cpu_in_use().row}, gigahertz);
+}
+
+double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, double gigahertz) {
+  return rate_on(f, shape, dtype, ops::cpu_target(target), gigahertz);
+}
+
+std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
+  return explain_here(f, shape, dtype, target);
+}
+
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
                     const GpuCall& call) {
   if (ops::is_gpu_target(target)) return ops::explain_gpu(f, shape, dtype, target, call);
   require(call.verb == "pairwise", "explain: on CPUs the verb must be pairwise. Received \"{}\".", call.verb);
-  return explain(f, shape, dtype, target_from_text(target));
+  const ops::CpuTarget on = ops::cpu_target(target);
+  return on.named ? explain_on(f, shape, dtype, on) : explain_here(f, shape, dtype, on.target);
 }
 
 }  // namespace mercer

@@ -118,7 +118,7 @@ bool to_float_maxima(ir::Program& program) {
 }
 
 PairVariant make_variant(const PairProblem& problem, bool fast) {
-  const TargetInfo& target = target_info(problem.target);
+  const TargetInfo target = target_info(problem.target, *problem.cpu);
   PairVariant variant;
   const auto divisors = fast ? ir::UniformDivisors::reciprocal : ir::UniformDivisors::divide;
   variant.split = ir::split(problem.outputs, {.uniform_divisors = divisors, .hoist = true});
@@ -239,7 +239,7 @@ bool PairPlan::pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features
   // In cycles a feature: a look at the data, of which a call must hold many, since data may turn out unfit; packing for
   // maxima, a pass over the points. In cycles a vector of pairs: bounds, and what else a tile takes beside sums.
   constexpr double kLook = 600, kLooks = 26, kPack = 1.2, kGuard = 2.5;
-  const TargetInfo& target = target_info(problem.target);
+  const TargetInfo target = target_info(problem.target, *problem.cpu);
   const double vectors = static_cast<double>(m) * static_cast<double>(n) / target.lanes(problem.type);
   const double k = static_cast<double>(features), points = static_cast<double>(m) + static_cast<double>(n);
   const double terms = count_pipes(best().update, target).cycles();
@@ -277,7 +277,7 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
                    !same_code(plan->general.epilogue, plan->fast.epilogue);
   plan->maxima = plan_maxima_sums(split, plan->best().update,
                                      static_cast<int>(plan->best().split.param_leaves().size()),
-                                     target_info(problem.target));
+                                     target_info(problem.target, *problem.cpu));
   if (!problem.empty_features && plan->maxima.factor == 0)
     plan->guard = guard_sums(plan->general.split, problem);
   plan->sides = lower_sides(split);
@@ -360,7 +360,7 @@ std::vector<Expr> of_outputs(const std::vector<Expr>& states, int outputs) {
 
 /// States in registers, of as many outputs as there is room for beside what the terms take.
 void plan_fold(FieldPlan& plan, const FieldProblem& problem, const ir::LowerOptions& options) {
-  const TargetInfo& target = target_info(problem.target);
+  const TargetInfo target = target_info(problem.target, *problem.cpu);
   plan.fold = problem.field.fold;
   plan.identity = numbers_of(plan.fold.identity);
   const bool interpreted = problem.target == Target::interpreter;
@@ -382,7 +382,7 @@ void plan_fold(FieldPlan& plan, const FieldProblem& problem, const ir::LowerOpti
 }  // namespace
 
 std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
-  const TargetInfo& target = target_info(problem.target);
+  const TargetInfo target = target_info(problem.target, *problem.cpu);
   auto plan = std::make_shared<FieldPlan>();
   plan->type = problem.type;
   plan->target = problem.target;
@@ -414,7 +414,7 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
   plan->has_fast = !same_code(plan->program, plan->fast_program);
   const ir::Program& shape_from = plan->has_fast ? plan->fast_program : plan->program;
   const int outputs = static_cast<int>(std::min(problem.outputs, kMostOutputs));
-  const FieldShape shape = choose_field(shape_from, outputs, problem.features, problem.target);
+  const FieldShape shape = choose_field(shape_from, outputs, problem.features, target);
   plan->outputs = shape.outputs;
   plan->vectors = shape.vectors;
   plan->rows = shape.rows;
@@ -424,7 +424,7 @@ std::shared_ptr<const FieldPlan> plan_field(const FieldProblem& problem) {
 }
 
 Floor floor_of(const PairPlan& plan) {
-  const TargetInfo& target = target_info(plan.problem.target);
+  const TargetInfo target = target_info(plan.problem.target, *plan.problem.cpu);
   return {count_pipes(plan.best().update, target).cycles(), count_pipes(plan.best().epilogue, target).cycles(),
           target.lanes(plan.problem.type)};
 }
@@ -432,7 +432,7 @@ Floor floor_of(const PairPlan& plan) {
 Floor floor_of(const PairPlan& plan, std::int64_t m, std::int64_t n, std::int64_t features) {
   Floor floor = floor_of(plan);
   if (!plan.pays_maxima(m, n, features)) return floor;
-  floor.update_cycles = count_pipes(plan.maxima.update, target_info(plan.problem.target)).cycles();
+  floor.update_cycles = count_pipes(plan.maxima.update, target_info(plan.problem.target, *plan.problem.cpu)).cycles();
   floor.epilogue_cycles += plan.maxima.chunk_cycles;
   return floor;
 }

@@ -35,6 +35,7 @@ struct PairProblem {
   std::vector<Expr> again;            // of pairs that are computed again; empty: the outputs
   Dtype type = Dtype::float32;        // computing type
   Target target = Target::interpreter;
+  const CpuRow* cpu = &kReferenceRow; // whose costs choices follow
   bool empty_features = false;        // K = 0: identities must be exact
   std::int64_t block_columns = 0;     // outputs go to planes of about so many columns (0: of the tile's)
   std::int64_t rows_hint = kManyRows; // points on the broadcast side: few rows take a lower tile
@@ -92,6 +93,7 @@ struct FieldProblem {
   ir::FieldSplit field;
   Dtype type = Dtype::float32;  // computing type
   Target target = Target::interpreter;
+  const CpuRow* cpu = &kReferenceRow;
   std::int64_t outputs = 1;     // o; a kernel takes some of them
   std::int64_t features = 0;    // k
   int n_capacity = 0;           // points n of a block: the stride of col and of pair values

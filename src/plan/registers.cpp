@@ -230,12 +230,11 @@ int fold_vectors(const ir::Program& program, std::int64_t features, Target targe
   return 0;
 }
 
-FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target) {
+FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, const TargetInfo& info) {
   constexpr int kMostVectors = 4;
   constexpr double kLatency = 4, kLoads = 2, kLoop = 1;  // cycles; loads a cycle; what a turn of the loop has beside
-  const TargetInfo& info = target_info(target);
   const int lanes = info.lanes(field.type);
-  if (target == Target::interpreter) return {16, std::clamp(outputs, 1, kMostFieldOutputs), 1, false};
+  if (info.target == Target::interpreter) return {16, std::clamp(outputs, 1, kMostFieldOutputs), 1, false};
   const std::int64_t needed = std::max<std::int64_t>(1, ceil_div(features, lanes));
   const double phi = count_pipes(field, info).cycles();
   FieldShape best{1, 1, 1, false};

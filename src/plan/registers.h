@@ -41,7 +41,7 @@ struct FieldShape {
   bool holds;
 };
 inline constexpr int kMostFieldOutputs = 16, kMostFieldRows = 4;
-FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, Target target);
+FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, const TargetInfo& target);
 /// Vectors of a fold whose program has the states of some outputs, or 0 where they do not fit the registers.
 int fold_vectors(const ir::Program& program, std::int64_t features, Target target);
 

@@ -69,7 +69,7 @@ class Rotator {
       for (std::int32_t o : operands(instr))
         if (o >= 0) read[o] = true;
     for (std::int32_t i : steps_) {
-      if (target_.cost(p_.code[i].op, p_.type).pipe == Pipe::divide) return false;
+      if (p_.code[i].op == Prim::div || p_.code[i].op == Prim::sqrt) return false;
       const auto outputs = std::count(p_.outputs.begin(), p_.outputs.end(), i);
       if (read[i] ? outputs != 0 : outputs != 1) return false;
     }
@@ -112,12 +112,11 @@ class Rotator {
     if (reads_stream(instr)) return waits_.stream;
     if (instr.op == Prim::mul) return waits_.multiply;
     if (instr.op == Prim::shift_left || instr.op == Prim::shift_right) return waits_.shift;
-    switch (target_.cost(instr.op, p_.type).pipe) {
-      case Pipe::fma: return waits_.multiply_add;
-      case Pipe::add: return waits_.add;
-      case Pipe::shuffle: return waits_.permute;
-      default: return waits_.either;
-    }
+    if (instr.op == Prim::table16) return waits_.permute;
+    const auto has_ports_of = [&](Kind kind) {
+      return target_.cost(instr.op, p_.type).ports == use_of(*target_.uses, kind).ports;
+    };
+    return has_ports_of(Kind::multiply) ? waits_.multiply_add : has_ports_of(Kind::add) ? waits_.add : waits_.either;
   }
 
   /// Cycles after the feature's first step.

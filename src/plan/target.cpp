@@ -1,5 +1,7 @@
 #include "plan/target.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <vector>
@@ -25,19 +27,119 @@ const TargetInfo& target_info(Target target) {
   return kInterpreter;
 }
 
-double PipeCount::cycles() const {
-  const double three_pipes = (std::max(fma, add) + shuffle) * 2 / 3;
-  return std::max({fma, add, shuffle, divide, three_pipes, (fma + add + either + shuffle) / 2});
+TargetInfo target_info(Target target, const CpuRow& row) {
+  TargetInfo info = target_info(target);
+  if (target == Target::x86_avx512 && row.has_wide()) info.uses = &row.wide;
+  if (target == Target::x86_avx2) info.uses = &row.narrow;
+  return info;
 }
 
 namespace {
 
-/// A short table is one permutation, as long as a shift.
-PrimCost cost_of(const ir::Program& program, const ir::Instr& instr, const TargetInfo& target) {
+/// The instructions that a primitive is made of, as many of one kind as bound it.
+struct Instructions {
+  Kind kind;
+  int count = 1;
+};
+
+Instructions instructions_of(ir::Prim prim, bool wide, bool is_double) {
+  using ir::Prim;
+  switch (prim) {
+    case Prim::mul:
+    case Prim::fma:
+    case Prim::fnma: return {Kind::multiply};
+    case Prim::add:
+    case Prim::sub: return {Kind::add};
+    case Prim::min:
+    case Prim::max: return {Kind::extreme};
+    case Prim::abs_max: return wide ? Instructions{Kind::range} : Instructions{Kind::logic, 3};
+    case Prim::less:
+    case Prim::less_equal:
+    case Prim::equal:
+    case Prim::not_equal:
+    case Prim::unordered: return {Kind::compare};
+    case Prim::select: return {Kind::select};
+    case Prim::div: return {is_double ? Kind::divide64 : Kind::divide};
+    case Prim::sqrt: return {is_double ? Kind::root64 : Kind::root};
+    case Prim::floor:
+    case Prim::ceil:
+    case Prim::round: return {Kind::round};
+    case Prim::int_to_float: return {Kind::convert};
+    case Prim::shift_left:
+    case Prim::shift_right: return {Kind::shift};
+    case Prim::large_sine: return {Kind::logic, 2};  // a magnitude and a comparison
+    case Prim::int_add:
+    case Prim::int_sub: return {Kind::int_add};
+    case Prim::int_max: return {Kind::int_max};
+    case Prim::table16: return {wide ? Kind::permute : is_double ? Kind::gather : Kind::table};
+    case Prim::mask_and:
+    case Prim::mask_or:
+    case Prim::mask_xor:
+    case Prim::mask_not: return {wide ? Kind::mask : Kind::logic};
+    default: return {Kind::logic};
+  }
+}
+
+}  // namespace
+
+PortUse TargetInfo::cost(ir::Prim prim, Dtype type) const {
+  if (ir::is_leaf(prim)) return {};
+  if (target == Target::interpreter) return use_of(*uses, Kind::logic);
+  constexpr int kWideBytes = 64;
+  const Instructions made_of = instructions_of(prim, vector_bytes == kWideBytes, type == Dtype::float64);
+  PortUse use = use_of(*uses, made_of.kind);
+  use.cycles *= made_of.count;
+  return use;
+}
+
+void PipeCount::add(PortUse use) {
+  if (use.ports == 0) return;
+  const auto same = std::ranges::find_if(sets_, [&](const PortUse& set) { return set.ports == use.ports; });
+  if (same == sets_.end()) sets_.push_back(use);
+  else same->cycles += use.cycles;
+}
+
+double PipeCount::cycles() const {
+  double longest = 0;
+  for (unsigned ports = 1; ports < 1u << kPorts; ++ports) {
+    double taken = 0;
+    for (const PortUse& set : sets_)
+      if ((set.ports & ~ports) == 0) taken += set.cycles;
+    longest = std::max(longest, taken / std::popcount(ports));
+  }
+  return longest;
+}
+
+std::string PipeCount::to_text(const PortUses& uses) const {
+  struct Label {
+    const char* name;
+    Kind kind;
+  };
+  constexpr Label kAlways[] = {{"multiply", Kind::multiply}, {"add", Kind::add}, {"either", Kind::logic},
+                               {"shuffle", Kind::permute}};
+  constexpr double kPair = 2;
+  std::string text;
+  std::uint64_t shown = 1;  // a bit for each set of ports
+  const auto show = [&](const char* name, std::uint8_t ports, bool always) {
+    const auto set = std::ranges::find_if(sets_, [&](const PortUse& s) { return s.ports == ports; });
+    if ((shown >> ports & 1) != 0 || (set == sets_.end() && !always)) return;
+    shown |= std::uint64_t{1} << ports;
+    const double cycles = set == sets_.end() ? 0 : set->cycles / (std::popcount(ports) == 1 && !always ? 1 : kPair);
+    text += fmt::format("{}{} {:.1f}", text.empty() ? "" : ", ", name, cycles);
+  };
+  for (const Label& label : kAlways) show(label.name, use_of(uses, label.kind).ports, true);
+  for (int kind = 0; kind < kKinds; ++kind)
+    show(name_of(static_cast<Kind>(kind)), uses[static_cast<std::size_t>(kind)].ports, false);
+  return text;
+}
+
+namespace {
+
+/// A short table is one permutation.
+PortUse cost_of(const ir::Program& program, const ir::Instr& instr, const TargetInfo& target) {
   const bool short_table = instr.op == ir::Prim::table16 && program.type == Dtype::float32 &&
                            repeats_after_eight(program.tables[instr.index]);
-  if (short_table) return {Pipe::shuffle, target.cost(ir::Prim::shift_right, program.type).cycles};
-  return target.cost(instr.op, program.type);
+  return short_table ? use_of(*target.uses, Kind::permute) : target.cost(instr.op, program.type);
 }
 
 /// Index of a constant 1 that stands before instruction `user`. When there is none, it becomes the first instruction:
@@ -105,18 +207,9 @@ PipeCount count_pipes(const ir::Program& program, const TargetInfo& target) {
   for (std::int32_t o : program.outputs) ++readers[o];
   const auto merges = [&](std::int32_t o) { return program.code[o].op == ir::Prim::bit_and && readers[o] == 1; };
   for (const ir::Instr& instr : program.code) {
-    PrimCost cost = cost_of(program, instr, target);
     const bool one_of_two =
         target.embedded_broadcast && instr.op == ir::Prim::bit_or && (merges(instr.a) || merges(instr.b));
-    if (one_of_two) cost.cycles = 0;
-    switch (cost.pipe) {
-      case Pipe::fma: count.fma += cost.cycles; break;
-      case Pipe::add: count.add += cost.cycles; break;
-      case Pipe::either: count.either += cost.cycles; break;
-      case Pipe::shuffle: count.shuffle += cost.cycles; break;
-      case Pipe::divide: count.divide += cost.cycles; break;
-      default: break;
-    }
+    if (!one_of_two) count.add(cost_of(program, instr, target));
   }
   return count;
 }
@@ -138,9 +231,10 @@ ir::Program balance_pipes(ir::Program program, const TargetInfo& target) {
   for (std::size_t i = program.code.size(); i-- > 0;) {
     PipeCount count = count_pipes(program, target);
     const double before = count.cycles();
-    const double slot = target.cost(ir::Prim::add, program.type).cycles;
-    count.add -= slot;
-    count.fma += slot;
+    PortUse addition = target.cost(ir::Prim::add, program.type);
+    addition.cycles = -addition.cycles;
+    count.add(addition);
+    count.add(target.cost(ir::Prim::fma, program.type));
     if (count.cycles() >= before) break;
     const ir::Prim op = program.code[i].op;
     if (op != ir::Prim::add && op != ir::Prim::sub) continue;

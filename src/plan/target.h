@@ -3,28 +3,15 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "ir/program.h"
 #include "mercer/device.h"
 #include "mercer/tensor.h"
+#include "plan/cpu_rows.h"
 
 namespace mercer::plan {
-
-/// Which execution pipe carries a primitive.
-enum class Pipe : std::uint8_t {
-  none,     // inputs and constants: operands of the instructions that read them
-  fma,      // multiply class: two of the core's four vector pipes
-  add,      // add, min / max, shift, rounding class: the other two
-  either,   // logic and integer adds: any of the four
-  shuffle,  // permutes: one pipe of each pair
-  divide,   // division and roots: a unit of their own, beside the pipes
-  mask,     // operations on mask registers: a port of their own
-};
-
-struct PrimCost {
-  Pipe pipe;
-  double cycles;  // that the pipe is busy with one vector
-};
 
 struct TargetInfo {
   Target target;
@@ -33,20 +20,34 @@ struct TargetInfo {
   int registers;            // for vectors
   int mask_registers;       // 0: masks live in vector registers
   bool embedded_broadcast;  // an instruction may read one element and broadcast it
-  PrimCost (*cost)(ir::Prim prim, Dtype type);
+  const PortUses* uses;     // of its vectors, from the row of a processor
   bool (*runs_here)() = nullptr;  // whether this processor has the instructions
 
   int lanes(Dtype type) const { return vector_bytes / static_cast<int>(size_of(type)); }
+  /// Of one vector. Leaves, which are operands of the instructions that read them, take no port.
+  PortUse cost(ir::Prim prim, Dtype type) const;
 };
 
 /// All of them, the best first.
 std::span<const TargetInfo* const> targets();
+/// With the costs of the reference row, as emitters need it: code does not depend on the machine beyond its plan.
 const TargetInfo& target_info(Target target);
+/// With those of a row; of the reference row where that has no such vectors.
+TargetInfo target_info(Target target, const CpuRow& row);
 
-/// Cycles that a program keeps each pipe busy, per vector.
-struct PipeCount {
-  double fma = 0, add = 0, either = 0, shuffle = 0, divide = 0;
-  double cycles() const;  ///< of the busiest pipes: the floor
+/// Cycles of ports that a program takes, per vector.
+class PipeCount {
+ public:
+  void add(PortUse use);
+  /// That any way of sharing the ports takes: the longest, over sets of ports, of what only they can take, divided by
+  /// their number.
+  double cycles() const;
+  /// In cycles of a pair of ports, named by what they are for: "multiply 1.0, add 1.0, either 0.0, shuffle 0.0"; of a
+  /// single port, as the divider, in its own.
+  std::string to_text(const PortUses& uses) const;
+
+ private:
+  std::vector<PortUse> sets_;  // different ports
 };
 PipeCount count_pipes(const ir::Program& program, const TargetInfo& target);
 

@@ -79,6 +79,7 @@ def _machine() -> dict:
         "cpu": _cpu_name(),
         "cpus": usable_cpus(),
         "clock_ghz": engine.clock_ghz(),
+        "costs": engine.costs(),
         "targets": engine.targets(),
         "versions": versions,
     }
@@ -87,6 +88,9 @@ def _machine() -> dict:
 def _describe(machine: dict) -> None:
     clock = machine["clock_ghz"]
     print(machine["cpu"] + (f", {clock:.2f} GHz measured" if clock else ""))
+    print(f"floors with the costs of {machine['costs']}")
+    if why := engine.why_no_floor():
+        print(why)
     print(", ".join(f"{name} {version}" for name, version in machine["versions"].items()))
     print("CPU time of one thread, best of interleaved repeats; * timed on some rows and scaled.\n")
 

@@ -27,19 +27,36 @@ def target(name: str | None) -> Iterator[None]:
         yield
 
 
-_clocks: list[float] = []
+_clocks: list[tuple[float, float, bool]] = []
 
 
 def measure_clock() -> None:
     """Looks again: shared hosts change their clocks, and a best time is one of the fastest."""
-    _clocks.append(float(mercer._mercer.clock_ghz()))
+    _clocks.append(mercer._mercer.clock_ghz())
 
 
-def clock_ghz() -> float:
-    """The fastest clock of this core that was measured."""
+def clock_ghz() -> float | None:
+    """The fastest clock of this core on which two ways of measuring agreed; None where none did."""
     if not _clocks:
         measure_clock()
-    return max(_clocks)
+    return max((clock for clock, _, agree in _clocks if agree), default=None)
+
+
+def costs() -> str:
+    """Whose costs of vector instructions the floors have."""
+    return str(mercer._mercer.cpu_costs()[2])
+
+
+def why_no_floor() -> str:
+    """Why no share of a floor is claimed; empty where it is."""
+    if clock_ghz() is None:
+        first, second, _ = _clocks[-1]
+        return (
+            f"no share of a floor: the clock is {first:.2f} GHz by multiplications of three cycles "
+            f"and {second:.2f} by rotations of one"
+        )
+    known = mercer._mercer.cpu_costs()[1]
+    return "" if known else f"no share of a floor: the costs at hand are {costs()}"
 
 
 def floor(formula: str, shape: tuple[int, int, int], dtype: str, name: str) -> float | None:
@@ -47,6 +64,8 @@ def floor(formula: str, shape: tuple[int, int, int], dtype: str, name: str) -> f
     if name == "interpreter":
         return None
     measure_clock()
+    if why_no_floor():
+        return None
     return float(mercer._mercer.floor_rate(formula, shape, dtype, name, clock_ghz()))
 
 

@@ -135,9 +135,19 @@ TEST(Hash, is_the_published_function) {
 
 // No comparison of two measurements: a virtual core may be taken away while its thread's clock goes on.
 TEST(Clock, is_one_that_a_core_can_have) {
-  const double clock = measure_clock();
-  EXPECT_GT(clock, 0.01);
-  EXPECT_LT(clock, 10.0);  // more: the additions were not waited for, or not made
+  const Clock clock = measure_clock();
+  for (const double gigahertz : {clock.gigahertz, clock.by_rotations}) {
+    EXPECT_GT(gigahertz, 0.01);
+    EXPECT_LT(gigahertz, 10.0);  // more: the steps were not waited for, or not made
+  }
+}
+
+TEST(Clock, agrees_where_both_chains_measure_one) {
+  EXPECT_TRUE((Clock{3.7, 3.7}.agrees()));
+  EXPECT_TRUE((Clock{3.62, 3.7}.agrees()));
+  EXPECT_FALSE((Clock{3.3, 10.0}.agrees()));  // one chain was renamed away
+  EXPECT_FALSE((Clock{2.2, 3.7}.agrees()));   // multiplications of five cycles
+  EXPECT_FALSE(Clock().agrees());
 }
 
 TEST(Library, takes_the_first_that_loads) {

@@ -63,7 +63,8 @@ TEST_P(Golden, ExplainIsAsCommitted) {
   const GoldenCase& c = GetParam();
   std::string text;
   for (const Target target : {Target::x86_avx512, Target::x86_avx2, Target::interpreter})
-    text += std::string("# ") + name_of(target) + "\n\n" + explain(c.text, {4096, 4096, 256}, c.dtype, target);
+    text += std::string("# ") + name_of(target) + "\n\n" +
+            explain(c.text, {4096, 4096, 256}, c.dtype, std::string("zen4:") + name_of(target));
   const std::string path = (testing::source_folder() / "tests" / "golden" / (std::string(c.name) + ".txt")).string();
   if (std::getenv("MERCER_UPDATE_GOLDEN")) {
     std::ofstream(path, std::ios::binary) << text;

@@ -102,12 +102,10 @@ TEST(Passes, BalancingMovesAConstantThatStandsTooFarDown) {
 }
 
 /// Four registers more than a small program needs, two lanes, one pipe.
-PrimCost flat(Prim prim, Dtype) {
-  return {prim <= Prim::constant ? Pipe::none : Pipe::fma, prim <= Prim::constant ? 0.0 : 3.0};
-}
-
 TEST(FakeTarget, FloorsComeFromItsTable) {
-  const TargetInfo fake{Target::x86_avx2, "fake", 16, 8, 0, false, flat};
+  PortUses flat;
+  flat.fill({0b11, 6});
+  const TargetInfo fake{Target::x86_avx2, "fake", 16, 8, 0, false, &flat};
   const ir::Program program = ir::lower({ir::leaf(ir::Op::accumulator, 0) + points().x * points().z}, {});
   EXPECT_DOUBLE_EQ(count_pipes(program, fake).cycles(), 3.0 * static_cast<double>(program.code.size() - 3));
   EXPECT_EQ(fake.lanes(Dtype::float64), 2);
