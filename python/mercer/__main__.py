@@ -29,6 +29,7 @@ examples:
   mercer product gauss x.npy z.npy v.npy -o y.npy --param bandwidth=3
   mercer explain "sum(abs(x-z))" --shape 30000x30000x1024 --target sm_90
   mercer tune "sum(abs(x-z)^p)" --shape 30000x30000x1024 --p 1.3
+  mercer tune --cpu                  # what vector instructions cost on this processor
   mercer bench --quick
 
 A formula is written over the points x and z: sum, prod, max, min and logsumexp run over the
@@ -135,6 +136,11 @@ def explain(options: argparse.Namespace) -> None:
 def tune(options: argparse.Namespace) -> None:
     from mercer import _tune
 
+    if options.cpu == (options.formula is not None):
+        raise Refusal("tune: takes a formula, for a GPU, or --cpu. Received both or neither")
+    if options.cpu:
+        print(_mercer.tune_cpu().rstrip())
+        return
     place = options.shape, options.dtype, options.device, options.verb
     print(_tune.tune_shape(options.formula, *place, **_parameters(options)))
 
@@ -204,7 +210,7 @@ def _age(seconds: int) -> str:
 
 
 # By kind, what is said before the name of a file.
-_KEPT = {"cubin": "", "tile": "tile of ", "kron": "plan of "}
+_KEPT = {"cubin": "", "tile": "tile of ", "kron": "plan of ", "cpu": "costs of "}
 
 
 def cache(options: argparse.Namespace) -> None:
@@ -337,10 +343,14 @@ def _add_calls(add: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_measurements(add: Callable[..., argparse.ArgumentParser]) -> None:
     command = add(
         tune,
-        "the fastest tile for a formula on this GPU, measured and kept",
-        'mercer tune "exp(-sum(abs(x-z)^p)/h)" --shape 30000x30000x1024 --p 1.3 --param h=2',
+        "the fastest tile for a formula on this GPU, or the costs of this CPU, measured and kept",
+        'mercer tune "exp(-sum(abs(x-z)^p)/h)" --shape 30000x30000x1024 --p 1.3 --param h=2\n'
+        "mercer tune --cpu",
     )
-    _add_formula(command)
+    command.add_argument("formula", nargs="?", help="a formula or a name of the zoo")
+    command.add_argument(
+        "--cpu", action="store_true", help="what vector instructions cost here, in some seconds"
+    )
     _add_shape(command)
     command.add_argument("--device", default="cuda:0", help="the GPU (cuda:0)")
     command.add_argument("--verb", default="pairwise", choices=["pairwise", "kernel_product"])

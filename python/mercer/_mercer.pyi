@@ -616,6 +616,11 @@ def tune_tiles(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer.
     What mercer.tune calls: (the chosen tile, the model's, all of them with their milliseconds).
     """
 
+def tune_cpu() -> str:
+    """
+    Measures what vector instructions cost on this processor and keeps it on disk; a table of it.
+    """
+
 def jax_handler(platform: str) -> object:
     """
     What jax.ffi.register_ffi_target takes: the function that XLA calls, for "cpu" or "CUDA".

@@ -113,6 +113,13 @@ void bind_tune(nb::module_& module) {
   module.def("tune_tiles", py_tune, "f"_a, "x"_a, "z"_a.none(), "verb"_a, "v"_a.none(), "reduce"_a.none(),
              "out"_a.none(), "row"_a.none(), "col"_a.none(), "w"_a.none(), "progress"_a, "params"_a,
              nb::sig(kSignature), kDoc);
+  module.def(
+      "tune_cpu",
+      [] {
+        const Unlocked unlocked;
+        return tune_cpu();
+      },
+      "Measures what vector instructions cost on this processor and keeps it on disk; a table of it.");
 }
 
 }  // namespace mercer::python

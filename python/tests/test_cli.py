@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from conftest import assert_close, minkowski
 from mercer.__main__ import EXAMPLES, main
+from mercer.benchmarks import engine
 
 
 @pytest.fixture
@@ -206,13 +207,14 @@ def test_as_a_program():
 
 def test_cache_lists_kernels_by_name(tmp_path):
     files = [("cubin", "sum(abs(x-z))", "sm_90a"), ("cubin", "gauss", "sm_80"),
-             ("tile", "gauss: 64x64", "sm_90a"), ("kron", "3 rows, 8 x 8", "sm_90a")]  # fmt: skip
+             ("tile", "gauss: 64x64", "sm_90a"), ("kron", "3 rows, 8 x 8", "sm_90a"),
+             ("cpu", "AMD EPYC", "1-1a-2")]  # fmt: skip
     for index, (kind, name, architecture) in enumerate(files):
         key, payload = f"{kind}\n{architecture}\n13.0\n0123".encode(), f"{name}\ncode".encode()
         header = struct.pack("<8s4Q", b"Mercerk1", len(key), len(payload), 0, 0)
         (tmp_path / f"{index}.mk").write_bytes(header + key + payload)
         os.utime(tmp_path / f"{index}.mk", (time.time() - 7300 * index,) * 2)
-    (tmp_path / "4.mk").write_bytes(b"foreign")
+    (tmp_path / "5.mk").write_bytes(b"foreign")
     tmp_path.chmod(0o700)
     run = subprocess.run(  # the cache of a process is chosen once
         [sys.executable, "-m", "mercer", "cache", "list"],
@@ -222,12 +224,45 @@ def test_cache_lists_kernels_by_name(tmp_path):
         check=True,
     )
     lines = run.stdout.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert lines[0].split()[3:] == ["sm_90a", "sum(abs(x-z))"]
     assert lines[1].split()[1:] == ["2", "h", "sm_80", "gauss"]
     assert lines[2].endswith("  tile of gauss: 64x64")
     assert lines[3].endswith("  plan of 3 rows, 8 x 8")
-    assert lines[4].startswith("5 files, ")
+    assert lines[4].endswith("1-1a-2    costs of AMD EPYC")
+    assert lines[5].startswith("6 files, ")
+
+
+@pytest.mark.skipif(engine.targets() == ["interpreter"], reason="no AVX2, or no code may run")
+def test_costs_of_this_cpu_are_measured_and_kept(tmp_path):
+    tmp_path.chmod(0o700)
+    environment = {**os.environ, "MERCER_CACHE_DIR": str(tmp_path)}
+
+    def output(*command):
+        run = subprocess.run(
+            [sys.executable, "-m", "mercer", *command],
+            env=environment, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return run.stdout
+
+    assert "measured here" not in output("info")
+    table = output("tune", "--cpu")
+    rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line.strip()}
+    for kind in ("multiply", "add", "extreme", "compare", "select", "round", "logic", "permute"):
+        assert float(rows[kind][0]) > 0
+        assert set(rows[kind][1]) <= set("0123")
+    assert rows["divide"][1] == rows["root64"][1] == "own"
+    assert float(rows["logic"][0]) < float(rows["divide"][0])  # whatever else runs here
+    assert "\nkept" in table
+    assert "measured here" in output("info")
+    assert "measured here" in output("explain", "sum(abs(x-z))")
+    assert "costs of " in output("cache", "list")
+
+
+def test_tune_takes_a_formula_or_the_cpu(capsys):
+    for command in (["tune"], ["tune", "gauss", "--cpu"]):
+        assert main(command) == 1
+        assert "takes a formula, for a GPU, or --cpu" in capsys.readouterr().err
 
 
 def test_info_tells_of_gpus_or_why_not():

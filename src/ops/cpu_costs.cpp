@@ -2,18 +2,35 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "core/error.h"
 #include "core/mutex.h"
 #include "mercer/explain.h"
+#include "ops/choice_store.h"
+#include "ops/cpu_record.h"
 
 namespace mercer {
 namespace ops {
 
+namespace {
+
+/// What was measured on this processor, as it was when this process first asked.
+const std::optional<plan::CpuRow>& measured_here() {
+  static constinit Lazy<std::optional<plan::CpuRow>> row;
+  return row.get([] {
+    const std::optional<std::string> record = ChoiceStore::shared().find(record_key(cpu_features()));
+    return record ? row_of_record(*record) : std::nullopt;
+  });
+}
+
+}  // namespace
+
 const CpuInUse& cpu_in_use() {
   static constinit Lazy<CpuInUse> in_use;
   return in_use.get([] {
-    const plan::CpuRow* row = plan::row_of(cpu_features());
-    return row != nullptr ? CpuInUse{row, true} : CpuInUse{&plan::kReferenceRow, false};
+    if (const plan::CpuRow* row = plan::row_of(cpu_features())) return CpuInUse{row, true};
+    return measured_here() ? CpuInUse{&*measured_here(), true} : CpuInUse{&plan::kReferenceRow, false};
   });
 }
 
@@ -41,8 +58,13 @@ CpuCosts cpu_costs() {
   const plan::CpuRow& row = *in_use.row;
   if (!in_use.known)
     return {row.name, false,
-            fmt::format("those of {}, as this processor is not known", row.processors)};
-  return {row.name, true, fmt::format("{} ({})", row.name, row.processors)};
+            fmt::format("those of {}, as this processor is not known; mercer tune --cpu measures it", row.processors)};
+  std::string text = fmt::format("{} ({})", row.name, row.processors);
+  if (const std::optional<plan::CpuRow>& measured = ops::measured_here(); measured && in_use.row != &*measured) {
+    const std::string apart = ops::differences(*measured, row);
+    text += apart.empty() ? "; measured here, and the same" : "; measured here: " + apart;
+  }
+  return {row.name, true, text};
 }
 
 }  // namespace mercer

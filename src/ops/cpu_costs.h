@@ -8,7 +8,8 @@
 
 namespace mercer::ops {
 
-/// The row of this processor, by its family; where that is not known, the reference.
+/// The row of this processor, by its family; where that is not known, the one that was measured here before this
+/// process asked first; else the reference.
 struct CpuInUse {
   const plan::CpuRow* row;
   bool known;
