@@ -297,7 +297,9 @@ def _add_texts(add: Callable[..., argparse.ArgumentParser]) -> None:
         "sm_80 to sm_120 or cuda:0 for a GPU",
     )
     command.add_argument(
-        "--verb", default="pairwise", help="of a GPU kernel_product, kernel_reduce or knn too"
+        "--verb",
+        default="pairwise",
+        help="of a GPU kernel_product, kernel_reduce, knn or kernel_gradient too",
     )
     command.add_argument("--columns", type=int, default=1, help="of v, or the neighbours (1)")
     command.add_argument(

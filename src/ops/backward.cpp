@@ -78,28 +78,6 @@ ops::PassParts parts_of(const Formula::Prepared& formula, const ops::BackwardCal
   return ops::parts_of(leaves, wanted.by, wanted.weights);
 }
 
-/// The kernels of one pass over the pairs; `further` loses the product with v where that is sooner by itself. Kernels
-/// that have no planes read a matrix of weights in the computing type; `converts`: it is of another type, and becomes a
-/// plane.
-ops::CudaGradient weighed_gradient(const PairCall& call, const cuda::PairJob& job, const plan::FieldWeights& weights,
-                                   ops::FurtherSums& further, Context& context, bool converts = false) {
-  ops::CudaGradient kernels;
-  if (!converts) kernels.pairs = ops::few_features_kernels(call, job, weights, context, further);
-  // Only values that are stored may be read once more, for the sums by w.
-  const bool is_read_once = !further.weights && !converts;
-  if (!kernels.pairs && is_read_once) kernels.pairs = ops::rank_field_kernels(call, job, weights, context, further);
-  if (kernels.pairs) return kernels;
-  ops::FurtherSums without_product = further;
-  without_product.product = false;
-  // Products make less of a pass than storing its pairs does, where the product with v is all that is too much.
-  const bool pays = further.product && is_read_once;
-  if (!pays || !ops::rank_field_kernels(call, job, weights, context, without_product))
-    kernels = ops::stored_gradient(call, job, weights, context, further);
-  if (kernels.field || !further.product) return kernels;
-  further = without_product;
-  return weighed_gradient(call, job, weights, further, context, converts);
-}
-
 /// The gradient of a product: weights of the rows [..., M, E] and v [..., N, E], after their checks.
 class ProductFactors {
  public:
@@ -151,20 +129,20 @@ struct PassResults {
 /// On CPUs: fields of the same planes of values.
 class CpuBackward {
  public:
-  CpuBackward(const PairCall& call, const plan::FieldWeights& weights, const ops::FurtherSums& further,
+  CpuBackward(const PairCall& call, const plan::FieldWeights& weights, const plan::FurtherSums& further,
               Context& context)
       : call_(call), further_(further), factors_(weights.of_matrix() ? 0 : weights.count) {
     const Formula::Prepared& formula = call.formula();
     std::optional<ir::FieldSplit> made;
     const auto split = [&]() -> const ir::FieldSplit& {
-      if (!made) made = ops::field_of(formula, further, ir::most_scale(call.type()));
+      if (!made) made = plan::field_of(formula.expression, formula.field(), further, ir::most_scale(call.type()));
       return *made;
     };
     plan::PairProblem problem = ops::block_problem(call, context);
     const std::string text = cache_key("backward", formula.key, further.names());
     pairs_ = context.state().pairs.get(ops::key_of(text, problem), [&] {
       const auto with_further = [&](std::vector<Expr> values) {
-        ops::add_outputs(values, formula.expression, further);
+        plan::add_outputs(values, formula.expression, further);
         for (Expr& value : values) value = ir::simplify(value);
         return values;
       };
@@ -282,7 +260,7 @@ class CpuBackward {
   }
 
   const PairCall& call_;
-  const ops::FurtherSums& further_;
+  const plan::FurtherSums& further_;
   std::int64_t factors_;  // 0: a matrix
   int planes_count_ = 0, first_further_ = 0;  // planes that are made; the first of those beside the fields
   std::shared_ptr<const cpu::PairProgram> pairs_;
@@ -290,7 +268,7 @@ class CpuBackward {
 };
 
 /// Of a checked call on CPUs.
-void run_on_cpu(const PairCall& call, const plan::FieldWeights& kind, const ops::FurtherSums& further,
+void run_on_cpu(const PairCall& call, const plan::FieldWeights& kind, const plan::FurtherSums& further,
                 const Tensor& weights, const Tensor* v, const PassResults& results, const Arguments& arguments,
                 Context& context) {
   const CpuBackward backward(call, kind, further, context);
@@ -313,37 +291,42 @@ struct BackwardCall::State {
   const Tensor* v;
   const Arguments& arguments;
   std::optional<ProductFactors> factors;
-  FurtherSums further;
+  plan::FurtherSums further;
   std::optional<cuda::PairJob> job;
-  CudaGradient kernels;
-  bool by_points = false;  // of a matrix that multiplies the points z
+  plan::GradientPlan way;  // on CUDA
 
   plan::FieldWeights kind() const {
     return factors ? factors->weights() : plan::FieldWeights{plan::FieldWeights::Kind::matrix};
   }
   bool has_results() const { return call.items() > 0 && call.m() > 0 && call.features() > 0; }
 
-  void choose_kernels(Context& context) {
-    job = call.job(context);
-    if (!factors && !further.any()) kernels = matrix_gradient(call, *job, matrix_operand(call, weights), context);
-    by_points = static_cast<bool>(kernels.field);
-    const bool converts = !factors && weights.dtype != call.type();
-    if (!by_points) kernels = weighed_gradient(call, *job, kind(), further, context, converts);
+  plan::Request request(Context& context) const {
+    plan::Request request = request_of(call, *job, plan::Verb::gradient, context);
+    request.columns = kind().count;
+    request.gradient = {kind().kind, !factors && weights.dtype != call.type(), plan::StoredValues::padded, further};
+    if (!factors) request.gradient.matrix = cuda::lie_of(*job, matrix_operand(call, weights));
+    return request;
   }
 
-  void run_on_cuda(const Tensor& out, const BesideGradient& beside) const {
+  void choose(Context& context) {
+    job = call.job(context);
+    way = std::get<plan::GradientPlan>(choose_way(call, *job, request(context), context).offer.plan);
+    further.product = way.product;  // where that is less by itself, the pass goes without
+  }
+
+  void run_on_cuda(const Tensor& out, const BesideGradient& beside, Context& context) const {
     cuda::FieldJob operands = factors ? factors->job(call, out) : result_job(call, out);
     if (!factors) operands.amplitude = matrix_operand(call, weights);
-    if (by_points) {
+    if (way.by_points()) {
       operands.v = {job->z.points, job->z.point_stride, job->z.feature_stride};
       operands.columns = job->features;
-      return kernels.run(*job, operands);
+      return run_gradient(*job, way, operands, context);
     }
     operands.by_matrix = !factors;
     operands.sums = further_output(call, beside.sums);
     operands.product = further_output(call, beside.product);
     operands.beside = further_output(call, beside.by_weights);
-    kernels.run(*job, operands);
+    run_gradient(*job, way, operands, context);
   }
 };
 
@@ -359,13 +342,13 @@ BackwardCall::BackwardCall(const char* op, const Formula& f, const Tensor& x, co
   else check_matrix(call, "weights", weights);
   if (wanted.without_weight) check_weight_form(call);
   parts_ = call.features() > 0 ? mercer::parts_of(call.formula(), wanted) : PassParts{false, false, false};
-  FurtherSums& further = state_->further;
+  plan::FurtherSums& further = state_->further;
   if (parts_.sums)
     for (const std::string& name : wanted.by) further.by.push_back(leaf_named(call.formula(), name));
   further.product = wanted.product && parts_.product;
   further.weights = wanted.weights && parts_.weights;
   further.without_weight = wanted.without_weight;
-  if (call.on_cuda() && state_->has_results()) state_->choose_kernels(context);
+  if (call.on_cuda() && state_->has_results()) state_->choose(context);
   parts_.product = parts_.product && (!wanted.product || further.product);
 }
 
@@ -380,7 +363,7 @@ void BackwardCall::run(const Tensor& out, const BesideGradient& results) const {
   if (results.product != nullptr)
     check_result(call, *results.product, {call.m(), state_->factors->columns()}, inputs);
   if (call.ends_checked(out)) return;
-  if (call.on_cuda()) return state_->run_on_cuda(out, results);
+  if (call.on_cuda()) return state_->run_on_cuda(out, results, context_);
   mercer::run_on_cpu(call, state_->kind(), state_->further, state_->weights, state_->v, {&out, results},
                      state_->arguments, context_);
 }

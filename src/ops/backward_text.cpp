@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "core/cuda_driver.h"
+#include "ir/split.h"
+#include "mercer/formula.h"
 #include "ops/backward_plan.h"
 #include "ops/dump.h"
 #include "ops/explain_parts.h"
@@ -34,6 +36,53 @@ std::string line_of(const BackwardPass& pass) {
   if (pass.product) line += ", with the product";
   if (pass.without_weight) line += ", without the factor of w";
   return line + leaves_text(pass.yields);
+}
+
+/// The derivative by a leaf of a formula is added up.
+void add_sums(const Formula& formula, const Names& by, plan::FurtherSums& further) {
+  for (const std::string& name : by) {
+    if (name == "w") further.weights = true;
+    else if (name == "row") further.by.push_back(row_value());
+    for (const Expr& leaf : formula.prepared().params)
+      if (name == "p:" + leaf->name) further.by.push_back(leaf);
+  }
+}
+
+/// The call that a pass over the pairs makes, of a formula as its rows have it.
+plan::Request request_of(const BackwardRequest& backward, const BackwardPass& pass, const Formula& formula,
+                         Dtype points) {
+  using Kind = plan::FieldWeights::Kind;
+  const bool of_matrix = pass.verb == BackwardPass::Verb::pairwise_backward;
+  plan::Request request;
+  request.verb = pass.verb == BackwardPass::Verb::product ? plan::Verb::product : plan::Verb::gradient;
+  request.m = backward.m, request.n = backward.n, request.k = backward.k;
+  if (pass.rows == PassRows::z) std::swap(request.m, request.n);
+  request.columns = of_matrix ? 1 : pass.rows == PassRows::both ? 2 * backward.columns : backward.columns;
+  request.type = request.out = backward.type;
+  request.points = points;
+  request.by_value = true;
+  request.gradient.weights = of_matrix ? Kind::matrix : Kind::factors;
+  add_sums(formula, pass.by, request.gradient.further);
+  request.gradient.further.product = request.verb == plan::Verb::gradient && pass.product;
+  request.gradient.further.without_weight = pass.without_weight;
+  return request;
+}
+
+/// The passes on a GPU, and what the ways of those over the pairs say.
+std::string with_ways(const BackwardRequest& request, const std::string& target, Dtype points) {
+  using Verb = BackwardPass::Verb;
+  std::string text;
+  Expr f = request.formula;
+  for (const BackwardPass& pass : plan_backward(request)) {
+    text += line_of(pass) + "\n";
+    if (pass.verb == Verb::point_form) f = parse(pass.formula), points = request.type;
+    const bool asks_ways =
+        pass.verb == Verb::product_backward || pass.verb == Verb::pairwise_backward || pass.verb == Verb::product;
+    if (!asks_ways) continue;
+    const Formula of_rows(pass.rows == PassRows::z ? ir::swap_sides(f) : f);
+    text += ways_on_gpu(of_rows, request_of(request, pass, of_rows, points), target);
+  }
+  return text;
 }
 
 /// The capability of a target that explain() knows.
@@ -79,7 +128,7 @@ std::string explain_backward(const Formula& f, ExplainShape shape, Dtype dtype, 
     if (of_product) request.wanted.push_back("v");
     text += section(fmt::format("backward of {}, by {}", of_product ? "kernel_product" : "pairwise",
                                 fmt::join(request.wanted, " ")),
-                    text_of(plan_backward(request)));
+                    is_gpu_target(target) ? with_ways(request, target, dtype) : text_of(plan_backward(request)));
   }
   return text;
 }

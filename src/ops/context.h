@@ -48,6 +48,7 @@ struct Context::State {
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};
   RecentCache<plan::GpuPairPlan> gpu_plans{kPlans};  // of formulas and problems, as the model has them
+  RecentCache<plan::GpuFieldPlan> gpu_fields{kPlans};
   RecentCache<cuda::PairKernels> cuda_pairs{kPlans};
   RecentCache<cuda::FieldKernels> cuda_fields{kPlans};
   RecentCache<cuda::KronProgram> cuda_krons{kPlans};

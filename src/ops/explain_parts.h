@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "mercer/explain.h"
+#include "plan/gpu/request.h"
 
 namespace mercer::ops {
 
@@ -15,6 +16,8 @@ Expr explained(const Formula& f);
 std::string formula_section(const Formula& f);
 /// explain for "sm_90" or "cuda:0".
 std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, GpuCall call);
+/// What each way says of a request on a GPU, a line each; device and precision are filled in.
+std::string ways_on_gpu(const Formula& f, plan::Request request, const std::string& target);
 /// Whether a name means a GPU.
 bool is_gpu_target(const std::string& target);
 

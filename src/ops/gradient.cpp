@@ -70,6 +70,14 @@ struct Contraction : ops::Coefficients {
   }
 };
 
+void run_on_cuda(const PairCall& call, const cuda::FieldJob& operands, Context& context) {
+  const cuda::PairJob job = call.job(context);
+  plan::Request request = ops::request_of(call, job, plan::Verb::gradient, context);
+  request.columns = operands.outputs;
+  const plan::Choice way = ops::choose_way(call, job, request, context);
+  ops::run_gradient(job, std::get<plan::GradientPlan>(way.offer.plan), operands, context);
+}
+
 /// What the CPU runs: the pair values of φ, where it has any, then φ over n.
 struct Programs {
   std::shared_ptr<const cpu::PairProgram> pairs;
@@ -198,9 +206,7 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
   contraction.check(call, &coef, out, call.inputs());
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) {
-    const cuda::PairJob job = call.job(context);
-    const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
-    return kernels.run(job, contraction.job(call, &coef, out));
+    return run_on_cuda(call, contraction.job(call, &coef, out), context);
   }
   if (pays_products(call, f, x, z, contraction.outputs))
     return gradient_by_products(op, f, x, z, coef, contraction.single, out, arguments, context);
@@ -251,11 +257,9 @@ void gradient_field(const Formula& field, const Tensor& x, const Tensor& z, cons
   contraction.check(call, coef, out, inputs);
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) {
-    const cuda::PairJob job = call.job(context);
-    const auto kernels = ops::cuda_gradient(call, job, contraction.outputs, context);
     cuda::FieldJob operands = contraction.job(call, coef, out);
     if (amplitude != nullptr) operands.amplitude = ops::matrix_operand(call, *amplitude);
-    return kernels.run(job, operands);
+    return run_on_cuda(call, operands, context);
   }
   const Programs programs = make_programs(call, contraction.outputs, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {

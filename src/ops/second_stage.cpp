@@ -113,10 +113,8 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
         {v.data, v.dtype, v_strides}, v.strides[v.ndim() - trailing], single ? 0 : v.strides.back()};
     const cuda::JobMatrix sums{out.data, out.dtype, out.strides[out.ndim() - trailing],
                                single ? 0 : out.strides.back(), out_strides};
-    if (const auto* stored = std::get_if<plan::StoredPlan>(&way.offer.plan)) {
-      const auto kernels = ops::stored_product(call, job, *stored, context);
-      return cuda::product(*kernels.pairs, *kernels.field, job, operand, columns, sums);
-    }
+    if (const auto* stored = std::get_if<plan::StoredPlan>(&way.offer.plan))
+      return ops::run_stored_product(call, job, *stored, operand, columns, sums, context);
     const auto kernels = ops::cuda_kernels(call, job, way.offer.pairs(), out.dtype, context);
     return cuda::product(*kernels, job, operand, columns, sums);
   }

@@ -12,8 +12,6 @@ constexpr const char* kOfFloat64 = "each operation rounded once";
 constexpr const char* kOfPieces = "1e-6 of a distance, or of |x| |z|; what cancels is computed again";
 constexpr const char* kOfSingle = "near 2^-11 of |x| |z|";
 
-const char* bound_of(const Request& request) { return request.type == Dtype::float64 ? kOfFloat64 : kOfFloat32; }
-
 Consumer consumer_of(Verb verb) {
   switch (verb) {
     case Verb::product: return Consumer::product;
@@ -173,6 +171,8 @@ const Way kDualPipe{"dual_pipe", "|x - z| on the integer and the float pipes tog
 const Way kTensorCoreDifferences{"tensor_core_differences", "x - z by products of matrices", tensor_core_differences};
 const Way kExpanded{"expanded", "squares of few features as norms and products", expanded};
 const Way kDirect{"direct", "every pair and feature by the program of the formula", direct};
+
+const char* bound_of(const Request& request) { return request.type == Dtype::float64 ? kOfFloat64 : kOfFloat32; }
 
 GpuPairProblem problem_of(const Request& request, Consumer consumer) {
   GpuPairProblem problem;

@@ -8,6 +8,8 @@ namespace mercer::plan {
 extern const Way kMmaRhs, kGemmSum, kGemmSumFloat64, kPrecomputedSums, kDualPipe, kTensorCoreDifferences, kExpanded,
     kDirect;
 
+/// The error of programs of the formula itself.
+const char* bound_of(const Request& request);
 /// What all plans of a request start from.
 GpuPairProblem problem_of(const Request& request, Consumer consumer);
 /// The tile of sums that are products of matrices, for values that are stored some rows at a time.

@@ -6,11 +6,13 @@
 #include "mercer/device.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"
+#include "plan/further_sums.h"
+#include "plan/gpu_field.h"
 
 namespace mercer::plan {
 
-enum class Verb : std::uint8_t { pairwise, product, reduce, nearest };
-inline constexpr Verb kVerbs[] = {Verb::pairwise, Verb::product, Verb::reduce, Verb::nearest};
+enum class Verb : std::uint8_t { pairwise, product, reduce, nearest, gradient };
+inline constexpr Verb kVerbs[] = {Verb::pairwise, Verb::product, Verb::reduce, Verb::nearest, Verb::gradient};
 const char* name_of(Verb verb);  ///< "kernel_product"
 
 /// Bytes of values of pairs that are stored at once for a second kernel.
@@ -25,11 +27,19 @@ struct RequestDevice {
   bool by_warps = false;  // products of warps, where it has those of warpgroups too
 };
 
+/// What a gradient's pairs are weighed with, and what the same pass has in addition to it.
+struct GradientRequest {
+  FieldWeights::Kind weights = FieldWeights::Kind::coefficients;
+  bool converts = false;  // a matrix of weights is not of the computing type
+  StoredValues matrix = StoredValues::padded;  // how it lies
+  FurtherSums further;
+};
+
 /// Points on both sides as the kernels walk them: of an output that is stored by columns the sides are swapped.
 struct Request {
   Verb verb = Verb::pairwise;
   std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t columns = 1;       // of v, or the neighbours of a point
+  std::int64_t columns = 1;       // of v, the neighbours of a point, or the outputs or factors of a gradient
   Dtype type = Dtype::float32;    // computing type
   Dtype points = Dtype::float32;  // what the points are stored as
   Dtype out = Dtype::float32;     // what values are stored as
@@ -39,6 +49,7 @@ struct Request {
   Precision precision = Precision::fp32;
   std::int64_t part_bytes = kPartBytes;
   RequestDevice device;
+  GradientRequest gradient;
 
   double pairs() const { return static_cast<double>(m) * static_cast<double>(n); }
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/key.h"
 #include "plan/gpu/pair_ways.h"
 #include "plan/sum_planes.h"
 #include "plan/value_products.h"
@@ -45,7 +46,7 @@ Considered materialised(const Request& request, const Costs& costs, Planner& pla
   values.plane_product = plane_tile(request, costs);
   if (!planner.plan(values)->planes.empty())
     if (const auto refusal = no_gain(request, costs, true)) return *refusal;
-  return Offer{StoredPlan{values, *std::move(product)}, kBound, stored_bytes(request)};
+  return Offer{StoredPlan{values, product_plan(*std::move(product), planner)}, kBound, stored_bytes(request)};
 }
 
 /// Few neighbours of many points are found while their pairs are computed. Calls of up to so many neighbours share
@@ -89,6 +90,7 @@ std::optional<GpuFieldProblem> product_of_values(const Request& request, std::in
   field.of_product = true;
   field.columns_of_doubles = columns_of_doubles(columns);
   field.capability = request.device.capability;
+  field.shared_per_block = request.device.shared_per_block;
   if (request.type != Dtype::float32) return field;
   const bool has_warpgroups = field.capability == kOfWarpgroups && !request.device.by_warps;
   if (has_warpgroups) field.stored = stored_tile(columns);
@@ -99,6 +101,16 @@ std::optional<GpuFieldProblem> product_of_values(const Request& request, std::in
   field.linear = linear_tile(sizes, request.device.multiprocessors);
   field.linear.by_warps = request.device.by_warps;
   return field;
+}
+
+KeptPlan<GpuFieldPlan> product_plan(GpuFieldProblem product, Planner& planner) {
+  std::string key = cache_key("product of values", product.type, product.linear, product.stored, product.lie,
+                              product.columns_of_doubles, product.capability, product.shared_per_block);
+  return planner.field(std::move(key), [&] {
+    product.field = value_product_field();
+    product.planes = 1;
+    return plan_gpu_field(product);
+  });
 }
 
 }  // namespace mercer::plan

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/integers.h"
+#include "plan/rank_field.h"
 
 namespace mercer::plan {
 namespace {
@@ -56,8 +57,52 @@ double passes_of(const GpuPairPlan& plan, bool stores, const Request& request) {
   return real(ceil_div(std::max<std::int64_t>(request.columns, 1), wide > 0 ? wide : std::int64_t{kFewColumns}));
 }
 
+/// Factors and matrices weigh the pairs of one result.
+double outputs_of(const Request& request) {
+  return request.gradient.weights == FieldWeights::Kind::coefficients ? real(request.columns) : 1;
+}
+
+/// φ and its contraction for every (m, n, k).
+GpuTimes field_times(const GpuFieldPlan& field, const Request& request, const GpuInfo& gpu) {
+  const double features = real(request.k), columns = outputs_of(request);
+  const double elements = request.pairs() * features;
+  if (field.linear) return gpu_tensor_times(request.pairs() * columns * (features + 1) * 3, gpu);
+  if (!field.products)
+    return gpu_times(count_gpu(field.program), request.type, elements, gpu) +=
+           gpu_times({.issue = columns, .fma = columns, .alu = 0, .unit = 0}, request.type, elements, gpu);
+  // Signs: four elements in four instructions, three products of bytes, at twice the rate of 16 bits. Others: three
+  // of 16 bits or of tf32, at half of it.
+  GpuCost cost{.issue = 1, .fma = 0.5, .alu = 0.5, .unit = 0};
+  if (!field.of_signs()) cost = count_gpu(field.factor);
+  if (!field.of_signs() && field.has_units() && field.table_eighths() > 0)
+    cost = blend(cost, count_gpu(field.factor_by_table), field.table_eighths() / 8.0);
+  return gpu_times(cost, request.type, elements, gpu) +=
+         gpu_tensor_times(elements * columns * (field.of_signs() ? 1.5 : field.has_units() ? 3 : 6), gpu);
+}
+
+/// A matrix times the points z.
+GpuTimes points_times(const Request& request, const GpuInfo& gpu) {
+  const double elements = request.pairs() * real(request.k);
+  if (request.type == Dtype::float64) return gpu_double_tensor_times(elements, gpu);
+  constexpr double kOfTf32 = 6;
+  return gpu_tensor_times(elements * kOfTf32, gpu);
+}
+
+GpuTimes gradient_times(const GradientPlan& plan, const Request& request, const FloorOf& of, const GpuInfo& gpu) {
+  if (plan.by_points()) return points_times(request, gpu);
+  const GpuPairPlan* pairs = plan.pairs.plan.get();
+  GpuTimes times;
+  if (pairs != nullptr) times += values_times(*pairs, request, of, gpu);
+  if (plan.field) return times += field_times(*plan.field, request, gpu);
+  if (pairs->problem.field) return times += field_times(*pairs->problem.field, request, gpu);
+  constexpr double kOfTf32 = 6;
+  const double columns = outputs_of(request) * real(pairs->problem.rank_field->columns(request.k));
+  return times += gpu_tensor_times(request.pairs() * columns * kOfTf32, gpu);
+}
+
 double output_bytes(const Request& request, const FloorOf& of) {
   switch (request.verb) {
+    case Verb::gradient: return outputs_of(request) * real(request.m) * real(request.k) * bytes_of(request.type);
     case Verb::pairwise: return request.pairs() * of.items * bytes_of(request.out);
     case Verb::product: return real(request.m + request.n) * real(request.columns) * bytes_of(request.type);
     default: return 0;
@@ -74,12 +119,16 @@ GpuTimes values_times(const GpuPairPlan& plan, const Request& request, const Flo
 
 GpuTimes way_times(const Request& request, const Offer& offer, const FloorOf& of, const GpuInfo& gpu,
                    Planner& planner) {
+  if (const auto* gradient = std::get_if<GradientPlan>(&offer.plan))
+    return gradient_times(*gradient, request, of, gpu) +=
+           gpu_memory_times(output_bytes(request, of) + points_bytes(request), gpu);
   const auto plan = planner.plan(offer.pairs());
   const StoredPlan* stored = std::get_if<StoredPlan>(&offer.plan);
   FloorOf values = of;
   if (plan->sums_decide) values.items = 0;
   GpuTimes times = values_times(*plan, request, values, gpu) * passes_of(*plan, stored != nullptr, request);
-  if (request.verb == Verb::product) times += columns_times(*plan, stored ? &stored->product : nullptr, request, gpu);
+  const GpuFieldProblem* product = stored != nullptr ? &stored->product->problem : nullptr;
+  if (request.verb == Verb::product) times += columns_times(*plan, product, request, gpu);
   const double half = request.symmetric ? 0.5 : 1;
   times = times * half;
   return times += gpu_memory_times(output_bytes(request, of) + points_bytes(request) * half, gpu);

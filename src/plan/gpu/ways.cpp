@@ -6,6 +6,8 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/key.h"
+#include "plan/gpu/gradient_ways.h"
 #include "plan/gpu/pair_ways.h"
 #include "plan/gpu/stored_ways.h"
 
@@ -19,6 +21,8 @@ constexpr const Way* kOfProduct[] = {&kMmaRhs,         &kGemmSum,         &kMate
                                      &kPrecomputedSums, &kDualPipe, &kExpanded,     &kDirect};
 constexpr const Way* kOfReduce[] = {&kGemmSum, &kGemmSumFloat64, &kPrecomputedSums, &kDirect};
 constexpr const Way* kOfNearest[] = {&kCandidates, &kStoreAndSelect};
+constexpr const Way* kOfGradient[] = {&kMatrixTimesPoints, &kFewFeaturesGradient, &kGradLowrank,
+                                      &kGradGemm,          &kGradContract,        &kStoredValues};
 
 /// Asks a way; a forced one whatever the sizes are.
 Considered ask(const Way& way, bool is_forced, const Request& request, const Costs& costs, Planner& planner) {
@@ -38,6 +42,12 @@ bool is_way_of(Verb verb, const std::string& name) {
   return std::ranges::any_of(ways_of(verb), [&](const Way* way) { return name == way->name; });
 }
 
+Request without_product(const Request& request) {
+  Request without = request;
+  without.gradient.further.product = false;
+  return without;
+}
+
 [[noreturn]] void fail_forced(const Request& request, const ForcedWays& forced, const WayRecord& record) {
   std::string refusals;
   for (const WayRecord::Row& row : record.rows)
@@ -50,7 +60,7 @@ bool is_way_of(Verb verb, const std::string& name) {
 }  // namespace
 
 const char* name_of(Verb verb) {
-  constexpr const char* kNames[] = {"pairwise", "kernel_product", "kernel_reduce", "knn"};
+  constexpr const char* kNames[] = {"pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient"};
   return kNames[static_cast<int>(verb)];
 }
 
@@ -62,7 +72,8 @@ std::int64_t rows_of_part(std::int64_t m, std::int64_t row_bytes, std::int64_t p
 }
 
 const GpuPairProblem& Offer::pairs() const {
-  return std::visit([](const auto& own) -> const GpuPairProblem& { return own.pairs; }, plan);
+  const auto* stored = std::get_if<StoredPlan>(&plan);
+  return stored != nullptr ? stored->pairs : std::get<FusedPlan>(plan).pairs;
 }
 
 std::string Refusal::to_text() const {
@@ -74,7 +85,8 @@ std::span<const Way* const> ways_of(Verb verb) {
     case Verb::pairwise: return kOfPairwise;
     case Verb::product: return kOfProduct;
     case Verb::reduce: return kOfReduce;
-    default: return kOfNearest;
+    case Verb::nearest: return kOfNearest;
+    default: return kOfGradient;
   }
 }
 
@@ -108,6 +120,25 @@ bool ForcedWays::any_of(Verb verb) const {
   return !names_.empty() && std::ranges::any_of(ways_of(verb), [&](const Way* way) { return names(verb, *way); });
 }
 
+std::shared_ptr<const GpuPairPlan> Planner::plan(const GpuPairProblem& problem) {
+  const PlannedFormula own = formula();
+  return kept(cache_key(own.key, problem), MakePlan<GpuPairPlan>([&] {
+                GpuPairProblem complete = problem;
+                complete.outputs = {own.expression};
+                return plan_gpu_pairs(complete);
+              }));
+}
+
+KeptPlan<GpuPairPlan> Planner::pairs(std::string key, const MakePlan<GpuPairPlan>& make) {
+  auto plan = kept(key, make);
+  return {std::move(key), std::move(plan)};
+}
+
+KeptPlan<GpuFieldPlan> Planner::field(std::string key, const MakePlan<GpuFieldPlan>& make) {
+  auto plan = kept(key, make);
+  return {std::move(key), std::move(plan)};
+}
+
 Choice choose(const Request& request, const Costs& costs, const ForcedWays& forced, Planner& planner) {
   const bool is_forced = forced.any_of(request.verb);
   for (const Way* way : ways_of(request.verb)) {
@@ -115,6 +146,7 @@ Choice choose(const Request& request, const Costs& costs, const ForcedWays& forc
     Considered said = ask(*way, is_forced, request, costs, planner);
     if (Offer* offer = std::get_if<Offer>(&said)) return {way, std::move(*offer)};
   }
+  if (request.gradient.further.product) return choose(without_product(request), costs, forced, planner);
   fail_forced(request, forced, consider_all(request, costs, forced, planner));
 }
 
@@ -128,6 +160,9 @@ WayRecord consider_all(const Request& request, const Costs& costs, const ForcedW
     if (record.taken == nullptr && may_be_taken && std::holds_alternative<Offer>(record.rows.back().said))
       record.taken = way;
   }
+  if (record.taken != nullptr || !request.gradient.further.product) return record;
+  record = consider_all(without_product(request), costs, forced, planner);
+  record.without_product = true;
   return record;
 }
 

@@ -120,19 +120,19 @@ TEST(GpuFloor, OfCallsThatShareOrSkipWork) {
 }
 
 TEST(ExplainGpu, SaysHowGradientsRun) {
+  const auto expect = [](const char* f, ExplainShape shape, std::initializer_list<const char*> parts) {
+    const std::string text = explain(Formula(f), shape, Dtype::float32, std::string("sm_90"),
+                                     {.verb = "kernel_gradient", .columns = 16});
+    for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  };
   const ExplainShape shape{10000, 10000, 768};
-  const auto text = [&](const char* f) { return explain(Formula(f), shape, Dtype::float32, std::string("sm_90")); };
-  EXPECT_NE(text("sum(abs(x-z))").find("phi = 1 * (sign(x - z)) * amplitude (1)\ntensor cores: signs by ranks"),
-            std::string::npos);
-  EXPECT_NE(text("sum(abs(x-z)^1.5)").find("three products of 16 bits, to float32"), std::string::npos);
-  EXPECT_NE(text("sum(abs(x-z)^1.8)").find("three products of tf32, to float32"), std::string::npos);
-  EXPECT_NE(text("exp(-sum((x-z)^2)/30)").find("amplitudes times coefficients and features"), std::string::npos);
-  EXPECT_NE(text("sum(abs(x-z))/sum(abs(x+z))").find("phi by multiply-adds\n"), std::string::npos);
-  const std::string few = explain(Formula("sum((x-z)^2)"), {1000, 1000, 3}, Dtype::float32, std::string("sm_90"));
-  EXPECT_NE(few.find("phi by multiply-adds, in one pass over the pairs"), std::string::npos);
-  const std::string some =
-      explain(Formula("exp(-sum((x-z)^2))"), {30000, 30000, 20}, Dtype::float32, std::string("sm_90"));
-  EXPECT_NE(some.find("amplitudes are contracted as they come, 4 outputs a pass"), std::string::npos) << some;
+  expect("sum(abs(x-z))", shape, {"* grad_contract", "signs by ranks", "phi = 1 * (sign(x - z)) * amplitude (1)\n"});
+  expect("sum(abs(x-z)^1.5)", shape, {"* grad_contract", "three products of 16 bits, to float32"});
+  expect("sum(abs(x-z)^1.8)", shape, {"* grad_contract", "three products of tf32, to float32"});
+  expect("exp(-sum((x-z)^2)/30)", shape, {"* grad_gemm", "stored amplitudes times coefficients and features"});
+  expect("sum(abs(x-z))/sum(abs(x+z))", shape, {"* stored_values", "phi by multiply-adds"});
+  expect("sum((x-z)^2)", {1000, 1000, 3}, {"* few_features", "phi by multiply-adds, in one pass over the pairs"});
+  expect("exp(-sum((x-z)^2))", {30000, 30000, 20}, {"* grad_lowrank", "amplitudes are contracted"});
 }
 
 TEST(GpuFloor, OfProductsAndGradients) {

@@ -67,6 +67,9 @@ std::string way_of_call(const Case& c, Context& context) {
     case plan::Verb::nearest:
       knn(f, x, &z, c.columns, array(type, {m, c.columns}), array(Dtype::int64, {m, c.columns}), arguments, context);
       break;
+    case plan::Verb::gradient:
+      kernel_gradient(f, x, &z, array(type, {c.columns, n}), array(type, {c.columns, m, k}), arguments, context);
+      break;
   }
   return rehearsal.ways.size() == 1 ? rehearsal.ways[0] : "none, or several";
 }
@@ -82,6 +85,38 @@ std::string way_of_explain(const Case& c) {
   const std::size_t from = text.find("\n* ") + 3;
   return text.substr(from, text.find(':', from) - from);
 }
+
+/// The ways of passes that are not run.
+struct DryBackward {
+  DryBackward() : device(device_of(90)) { arguments.queue.rehearsal = &rehearsal; }
+
+  Tensor array(std::vector<std::int64_t> shape, Dtype dtype = Dtype::float32) {
+    Tensor t(reinterpret_cast<void*>(++places << 44), dtype, std::move(shape));
+    t.device = {DeviceKind::cuda, 0};
+    return t;
+  }
+  std::string of_matrix(const char* text, ExplainShape of, const Tensor& weights) {
+    pairwise_backward(Formula(text), array({of.m, of.k}, type), &(z = array({of.n, of.k}, type)), weights,
+                      array({of.m, of.k}, compute_type(type)), {}, arguments, context);
+    return rehearsal.ways.back();
+  }
+  /// With the product of so many columns, or false where that is another call's.
+  bool has_product(const char* text, ExplainShape of, std::int64_t columns) {
+    const Tensor product = array({of.m, columns});
+    BesideGradient beside;
+    beside.product = &product;
+    return product_backward(Formula(text), array({of.m, of.k}), &(z = array({of.n, of.k})), array({of.m, columns}),
+                            array({of.n, columns}), array({of.m, of.k}), beside, arguments, context);
+  }
+
+  CudaDevice device;
+  cuda::Rehearsal rehearsal{cuda::Rehearsal::Purpose::workspace, &device};
+  Arguments arguments;
+  Context context;
+  Dtype type = Dtype::float32;
+  Tensor z;
+  std::uintptr_t places = 0;
+};
 
 constexpr const char* kTexts[] = {"exp(-sum((x-z)^2)/(2*b^2))",
                                   "sum(abs(x-z))",
@@ -128,13 +163,13 @@ TEST(Ways, ExplainSaysWhatACallTakes) {
   Draw draw;
   Context context;
   std::map<std::string, int> taken;
-  for (int turn = 0; turn < 200; ++turn) {
+  for (int turn = 0; turn < 240; ++turn) {
     const Case c = draw();
     const std::string way = way_of_call(c, context);
     EXPECT_EQ(way_of_explain(c), way) << c.to_text();
     ++taken[std::string(plan::name_of(c.verb)) + " " + way];
   }
-  EXPECT_GE(taken.size(), 14u) << "the calls should take most of the ways";
+  EXPECT_GE(taken.size(), 18u) << "the calls should take most of the ways";
 }
 
 TEST(Ways, EveryWayHasItsSay) {
@@ -181,6 +216,37 @@ TEST(Ways, ForcedOnesAreTakenWhateverTheSizes) {
   EXPECT_EQ(way_of_call(small, context), "dual_pipe") << "gemm_sum does not serve this formula";
   context.set_ways("");
   EXPECT_EQ(way_of_call(small, context), "direct");
+}
+
+TEST(Ways, GradientsTakeThoseThatAreForced) {
+  Case gauss{.text = "exp(-sum((x-z)^2)/b)", .verb = plan::Verb::gradient, .shape = {300, 200, 40}, .columns = 3};
+  Context context;
+  EXPECT_EQ(way_of_call(gauss, context), "stored_values");
+  for (const char* way : {"grad_lowrank", "grad_gemm", "grad_contract", "stored_values"}) {
+    context.set_ways(std::string("kernel_gradient:") + way);
+    EXPECT_EQ(way_of_call(gauss, context), way);
+  }
+  gauss.shape.k = 5;
+  context.set_ways("");
+  EXPECT_EQ(way_of_call(gauss, context), "few_features");
+  context.set_ways("grad_gemm");
+  EXPECT_EQ(way_of_call(gauss, context), "grad_gemm");
+  gauss.text = "exp(-sum(abs(x-z))/b)";
+  EXPECT_THROW(way_of_call(gauss, context), Error) << "its factor is a sign";
+}
+
+TEST(Ways, BackwardsChooseByWhatWeighsThePairs) {
+  const ExplainShape large{4000, 4000, 64}, few{4000, 4000, 8};
+  DryBackward dry;
+  EXPECT_EQ(dry.of_matrix("sum(x*z)", large, dry.array({4000, 4000})), "matrix_times_points");
+  EXPECT_EQ(dry.of_matrix("sum(x*z)", few, dry.array({4000, 4000})), "few_features");
+  EXPECT_EQ(dry.of_matrix("exp(-sum((x-z)^2))", large, dry.array({4000, 4000})), "grad_lowrank");
+  EXPECT_TRUE(dry.has_product("exp(-sum((x-z)^2))", large, 16));
+  EXPECT_EQ(dry.rehearsal.ways.back(), "grad_lowrank");
+  EXPECT_FALSE(dry.has_product("exp(-sum((x-z)^2))", large, 17)) << "a pass without it stores no pairs";
+  EXPECT_EQ(dry.rehearsal.ways.back(), "grad_lowrank");
+  EXPECT_TRUE(dry.has_product("exp(-sum((x-z)^2))", few, 17));
+  EXPECT_EQ(dry.rehearsal.ways.back(), "few_features");
 }
 
 TEST(Ways, ForcedOnesThatDoNotServeAreErrors) {

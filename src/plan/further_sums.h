@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "ir/split.h"
-#include "ops/prepared.h"
 
-namespace mercer::ops {
+namespace mercer::plan {
 
 /// The formula's derivatives by these leaves, added up, the product with v, and the sums by the weights w.
 /// `without_weight`: the gradient lacks its factor of w (plan/weight_form.h).
@@ -23,9 +22,11 @@ struct FurtherSums {
   std::string names() const;
 };
 
-/// The field of the gradient, and beside it that of the sums by w, where these are asked for.
-ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further, double most_scale = 0);
+/// The field of a formula's gradient, `derivative` by the points x, and beside it that of the sums by w, where these
+/// are asked for.
+ir::FieldSplit field_of(const Expr& formula, const Expr& derivative, const FurtherSums& further,
+                        double most_scale = 0);
 /// The values of the pairs that the other sums are of, the product's last.
 void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further);
 
-}  // namespace mercer::ops
+}  // namespace mercer::plan

@@ -1,9 +1,9 @@
-#include "ops/further_sums.h"
+#include "plan/further_sums.h"
 
 #include "ir/passes.h"
 #include "plan/gpu_field.h"
 
-namespace mercer::ops {
+namespace mercer::plan {
 
 std::string FurtherSums::names() const {
   std::string names;
@@ -11,13 +11,13 @@ std::string FurtherSums::names() const {
   return names + (product ? "product " : "") + (weights ? "w " : "") + (without_weight ? "without weight" : "");
 }
 
-ir::FieldSplit field_of(const Formula::Prepared& formula, const FurtherSums& further, double most_scale) {
-  const Expr by_weights = further.weights ? ir::simplify(differentiate(formula.expression, weights())) : Expr();
-  ir::FieldSplit field = ir::split_field(formula.field(), by_weights, {.most_scale = most_scale});
+ir::FieldSplit field_of(const Expr& formula, const Expr& derivative, const FurtherSums& further, double most_scale) {
+  const Expr by_weights = further.weights ? ir::simplify(differentiate(formula, weights())) : Expr();
+  ir::FieldSplit field = ir::split_field(derivative, by_weights, {.most_scale = most_scale});
   if (!further.without_weight) return field;
   for (Expr* const phi : {&field.field, &field.scaled}) {
     if (phi->empty()) continue;
-    const plan::WeightedField weighted = plan::weighted_field(*phi);
+    const WeightedField weighted = weighted_field(*phi);
     if (!weighted.rest.empty()) *phi = ir::simplify(weighted.rest);
   }
   return field;
@@ -28,4 +28,4 @@ void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherS
   if (further.product) outputs.push_back(formula);
 }
 
-}  // namespace mercer::ops
+}  // namespace mercer::plan
