@@ -33,6 +33,13 @@ bool has_weight_plane(const Request& request) {
   return request.gradient.weights == Kind::matrix || (request.gradient.weights == Kind::factors && request.columns > 1);
 }
 
+/// Why a call's sizes leave it without tensor cores.
+Refusal too_small(const Request& request, const Costs& costs, const char* others) {
+  const double work = request.pairs() * real(request.k);
+  if (work >= costs.tensor_cores_from) return {others};
+  return {"pairs times features", costs.tensor_cores_from, work};
+}
+
 ir::FieldSplit field_of(Planner& planner, const FurtherSums& further) {
   return field_of(planner.formula().expression, planner.derivative(), further);
 }
@@ -140,8 +147,9 @@ std::optional<Refusal> refuses_lowrank(const Request& request, const Costs& cost
     return Refusal{"the product has more than 16 columns"};
   if (!lowrank_tile(request, costs, request.k + 1)) {
     if (request.precision == Precision::direct) return kIsDirect;
-    if (request.k <= kFewFeatures || request.k > kMostRankFeatures) return Refusal{"not 17 to 160 features"};
-    return Refusal{"pairs times features, or points of either side, are too few"};
+    if (request.k <= kFewFeatures) return Refusal{"features", kFewFeatures + 1, real(request.k)};
+    if (request.k > kMostRankFeatures) return Refusal{"features are many, which would take many passes"};
+    return too_small(request, costs, "points of either side are too few");
   }
   if (!pays_rank_outputs(outputs_of(request), request.k + 1))
     return Refusal{"so many outputs take less time with amplitudes that are stored"};
@@ -204,7 +212,7 @@ std::optional<Refusal> refuses_contraction(const Request& request, const Costs& 
   if (request.precision == Precision::direct) return kIsDirect;
   if (request.device.capability != kOfWarpgroups) return Refusal{"it needs warpgroups (compute capability 9.0)"};
   if (!pays_field_products(request.m, request.n, request.k, costs.tensor_cores_from))
-    return Refusal{"features are fewer than 96, points of z than 256, or pairs times features too few"};
+    return too_small(request, costs, "features, or points of z, are too few");
   return {};
 }
 
@@ -342,7 +350,7 @@ Considered grad_gemm(const Request& request, const Costs& costs, Planner& planne
   if (request.precision == Precision::direct) return kIsDirect;
   if (const auto refusal = refuses_product(request, costs, planner)) return *refusal;
   const FieldUse use{gemm_tile(request, costs), !refuses_contraction(request, costs, planner)};
-  if (!use.linear) return Refusal{"points, features or pairs times features are too few"};
+  if (!use.linear) return too_small(request, costs, "features times outputs, or points of either side, are too few");
   auto field = field_plan(request, use, planner);
   if (!field->linear) return Refusal{"phi is no amplitude times x - z, or z"};
   return with_values(request, costs, std::move(field), planner,

@@ -4,9 +4,13 @@
 #include <cmath>
 #include <map>
 #include <random>
+#include <set>
 
 #include "backend/cuda/rehearsal.h"
+#include "ir/split.h"
 #include "mercer/mercer.h"
+#include "ops/backward_call.h"
+#include "ops/backward_plan.h"
 #include "ops/context.h"
 #include "ops/prepared.h"
 #include "plan/gpu_floor.h"
@@ -88,7 +92,7 @@ std::string way_of_explain(const Case& c) {
 
 /// The ways of passes that are not run.
 struct DryBackward {
-  DryBackward() : device(device_of(90)) { arguments.queue.rehearsal = &rehearsal; }
+  explicit DryBackward(int capability = 90) : device(device_of(capability)) { arguments.queue.rehearsal = &rehearsal; }
 
   Tensor array(std::vector<std::int64_t> shape, Dtype dtype = Dtype::float32) {
     Tensor t(reinterpret_cast<void*>(++places << 44), dtype, std::move(shape));
@@ -247,6 +251,78 @@ TEST(Ways, BackwardsChooseByWhatWeighsThePairs) {
   EXPECT_EQ(dry.rehearsal.ways.back(), "grad_lowrank");
   EXPECT_TRUE(dry.has_product("exp(-sum((x-z)^2))", few, 17));
   EXPECT_EQ(dry.rehearsal.ways.back(), "few_features");
+}
+
+/// The leaves by which backwards are explained, but for v.
+ops::BackwardRequest backward_of(const Formula& f, ExplainShape shape, Dtype points, int capability) {
+  const Formula::Prepared& prepared = f.prepared();
+  ops::BackwardRequest request;
+  request.formula = prepared.written;
+  request.wanted = {"x", "z"};
+  request.m = shape.m, request.n = shape.n, request.k = shape.k;
+  request.type = compute_type(points);
+  request.capability = capability;
+  request.has_w = prepared.uses.w;
+  if (request.has_w) request.wanted.push_back("w");
+  for (const Expr& leaf : prepared.params) request.wanted.push_back("p:" + leaf->name);
+  return request;
+}
+
+/// The ways of the passes over the pairs, which are not run.
+std::vector<std::string> ways_of_passes(const ops::BackwardRequest& request, Dtype points, DryBackward& dry) {
+  using Verb = ops::BackwardPass::Verb;
+  Expr f = request.formula;
+  dry.rehearsal.ways.clear();
+  for (const ops::BackwardPass& pass : ops::plan_backward(request)) {
+    if (pass.verb == Verb::point_form) f = parse(pass.formula), points = request.type;
+    const bool of_z = pass.rows == ops::PassRows::z, of_matrix = pass.verb == Verb::pairwise_backward;
+    const Formula own(of_z ? ir::swap_sides(f) : f);
+    const std::int64_t m = of_z ? request.n : request.m, n = of_z ? request.m : request.n;
+    const Tensor x = dry.array({m, request.k}, points), z = dry.array({n, request.k}, points);
+    Arguments arguments;
+    arguments.queue = dry.arguments.queue;
+    for (const Expr& leaf : own.prepared().params) arguments.params[leaf->name] = 1.5;
+    const ir::Uses& uses = own.prepared().uses;
+    if (uses.w) arguments.w = dry.array({request.k}, request.type);
+    if (uses.row) arguments.row = dry.array({m}, request.type);
+    if (uses.col) arguments.col = dry.array({n}, request.type);
+    const Tensor weights = dry.array({m, of_matrix ? n : 1}, request.type), v = dry.array({n, 1}, request.type);
+    ops::BackwardCall::Wanted wanted;
+    wanted.product = pass.product;
+    wanted.without_weight = pass.without_weight;
+    for (const std::string& by : pass.by)
+      by == "w" ? void(wanted.weights = true) : wanted.by.push_back(by.starts_with("p:") ? by.substr(2) : by);
+    if (of_matrix || pass.verb == Verb::product_backward)
+      ops::BackwardCall("dry", own, x, &z, weights, of_matrix ? nullptr : &v, wanted, arguments, dry.context);
+    if (pass.verb == Verb::product)
+      kernel_product(own, x, &z, v, dry.array({m, 1}, request.type), arguments, dry.context);
+  }
+  return dry.rehearsal.ways;
+}
+
+TEST(Ways, ExplainSaysWhatBackwardsTake) {
+  Draw draw;
+  std::set<std::string> taken;
+  for (int turn = 0; turn < 150; ++turn) {
+    const Case c = draw();
+    DryBackward dry(c.capability);
+    const Formula f(c.text);
+    ops::BackwardRequest request = backward_of(f, c.shape, c.points, c.capability);
+    std::vector<std::string> expected;
+    for (const auto weights : {ops::PairWeights::matrix, ops::PairWeights::factors}) {
+      request.weights = weights;
+      if (weights == ops::PairWeights::factors) request.wanted.push_back("v");
+      const auto ways = ways_of_passes(request, c.points, dry);
+      expected.insert(expected.end(), ways.begin(), ways.end());
+    }
+    const std::string text = ops::explain_backward(f, c.shape, c.points, "sm_" + std::to_string(c.capability));
+    std::vector<std::string> said;
+    for (std::size_t at = text.find("\n* "); at != std::string::npos; at = text.find("\n* ", at + 1))
+      said.push_back(text.substr(at + 3, text.find(':', at) - at - 3));
+    EXPECT_EQ(said, expected) << c.to_text() << "\n" << text;
+    taken.insert(said.begin(), said.end());
+  }
+  EXPECT_GE(taken.size(), 5u) << "the passes should take most of the ways";
 }
 
 TEST(Ways, ForcedOnesThatDoNotServeAreErrors) {
