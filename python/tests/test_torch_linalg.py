@@ -523,13 +523,19 @@ def test_ridges_of_preconditioners_refuse_gradients():
         p.with_ridge(torch.tensor(0.3, requires_grad=True))
 
 
-def test_a_recorded_call_keeps_nothing_until_a_collection():
+@pytest.mark.parametrize(
+    "call",
+    [linalg.solve_cholesky, linalg.solve_lu, lambda a, b: kron.matmul(a, [b]),
+     lambda a, b: mc.kernel_product("sqeuclidean", a, None, b)],
+    ids=["solve_cholesky", "solve_lu", "kron.matmul", "kernel_product"],
+)  # fmt: skip
+def test_a_recorded_call_keeps_nothing_until_a_collection(call):
     a, b = positive(N, N).requires_grad_(), normal(N, 3)
-    linalg.solve_cholesky(a, b.clone())  # the first call imports
+    call(a, b.clone())  # the first call imports
     dies = weakref.ref(b)
     gc.disable()
     try:
-        linalg.solve_cholesky(a, b)
+        assert call(a, b).requires_grad
         del b
         assert dies() is None
     finally:

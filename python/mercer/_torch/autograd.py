@@ -44,16 +44,16 @@ def call(name: str, *inputs: Any) -> Any:
             return getattr(torch.ops.mercer, name)(*inputs)
         # Where torch.compile left a function as it is, it would compile each rule by itself.
         apply = _uncompiled() if "torch._dynamo" in sys.modules else Mercer.apply
-        return apply(_Call(name, form), *tensors)
+        return apply(_Call(name, form), None, *tensors)
     if not _are_memory(tensors):
         if are_sharded(tensors):
             from mercer._torch import sharded
 
             return sharded.call(name, inputs)
         return getattr(torch.ops.mercer, name)(*inputs)
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         # Past Function.apply itself, whose look at the signature takes 25 us.
-        return super(torch.autograd.Function, Mercer).apply(_Call(name, form), *tensors)
+        return super(torch.autograd.Function, Mercer).apply(_Call(name, form), inputs, *tensors)
     return table.FUNCTIONS[name](*inputs)
 
 
@@ -164,10 +164,15 @@ class _Call(NamedTuple):
 
 
 class Mercer(torch.autograd.Function):
-    """An operator; its tensors one by one behind what is no tensor."""
+    """An operator; its tensors one by one behind what is no tensor.
+
+    `inputs`: all in their places, where the tensors are memory that nobody else looks at.
+    """
 
     @staticmethod
-    def forward(what: _Call, *tensors: Tensor) -> Any:
+    def forward(what: _Call, inputs: tuple | None, *tensors: Tensor) -> Any:
+        if inputs is not None:
+            return table.FUNCTIONS[what.name](*inputs)
         inputs = join(what.form, tensors)
         if _are_memory(tensors):
             return table.FUNCTIONS[what.name](*inputs)
@@ -175,7 +180,7 @@ class Mercer(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
-        ctx.what, *tensors = inputs
+        ctx.what, _, *tensors = inputs
         ctx.settings = _mercer.current_settings()
         outputs = output if isinstance(output, tuple) else (output,)
         _mark(ctx, outputs)
@@ -191,18 +196,18 @@ class Mercer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple:
         inputs, outputs = Mercer._values(ctx, ctx.saved_tensors)
-        needs = join(ctx.what.form, ctx.needs_input_grad[1:])
+        needs = join(ctx.what.form, ctx.needs_input_grad[2:])
         with _context.under(ctx.settings):
             found = table.GRADIENTS[ctx.what.name](inputs, outputs, cotangents, needs)
-        return (None, *pick(ctx.what.form, found))
+        return (None, None, *pick(ctx.what.form, found))
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple, what: _Call, *tensors: Tensor) -> tuple[Any, Any]:
-        inputs, dims = join(what.form, tensors), join(what.form, in_dims[1:])
+    def vmap(info: Any, in_dims: tuple, what: _Call, _: None, *tensors: Tensor) -> tuple[Any, Any]:
+        inputs, dims = join(what.form, tensors), join(what.form, in_dims[2:])
         return batching.rule(call, what.name, info, dims, inputs)
 
     @staticmethod
-    def jvp(ctx: Any, _: Any, *given: Tensor | None) -> Any:
+    def jvp(ctx: Any, _: Any, __: Any, *given: Tensor | None) -> Any:
         # PyTorch has forward mode off here, and with it that of the levels around this one, which
         # follow the tangents. What moves at this level is in the tangents: its values stand still.
         with forward_ad._set_fwd_grad_enabled(True):

@@ -14,31 +14,29 @@ class Room(NamedTuple):
     count: int
 
 
-_ONE = Room(-1)
-_PLAIN = (type(None), str, float, int)
+_ONE, _EMPTY = Room(-1), Room(0)
 
 
 def separate(inputs: Sequence[Any]) -> tuple[tuple, list[Tensor]]:
     form: list[Any] = []
     tensors: list[Tensor] = []
     for value in inputs:
-        if isinstance(value, _PLAIN):  # most are, and to ask for tensors takes longer
+        if value is None or isinstance(value, (str, int, float)):
             form.append(value)
+        elif isinstance(value, (list, tuple)):
+            if not value:
+                form.append(_EMPTY)
+            elif isinstance(value[0], Tensor) and all(isinstance(v, Tensor) for v in value):
+                form.append(Room(len(value)))
+                tensors.extend(value)
+            else:
+                form.append(value)
         elif isinstance(value, Tensor):
             form.append(_ONE)
             tensors.append(value)
-        elif isinstance(value, (list, tuple)) and _are_tensors(value):
-            form.append(Room(len(value)))
-            tensors.extend(value)
         else:
             form.append(value)
     return tuple(form), tensors
-
-
-def _are_tensors(values: Sequence[Any]) -> bool:
-    if values and not isinstance(values[0], Tensor):  # numbers
-        return False
-    return all(isinstance(value, Tensor) for value in values)
 
 
 def join(form: tuple, values: Sequence[Any]) -> tuple:

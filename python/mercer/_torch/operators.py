@@ -173,9 +173,10 @@ def _contraction(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     joint = _is_axis_of_coefficients(pairs, weights)
     if joint:
         pairs, amplitude = _without_axis(pairs), _squeezed(amplitude, 2)
-    coef = pairs.x.new_ones(1, dtype=pairs.type).expand(pairs.columns.shape[-2])
-    if v is not None:
-        coef = v.sum(-1)  # [..., N], or [..., O, N]
+    if v is None:
+        coef = pairs.x.new_ones(1, dtype=pairs.type).expand(pairs.columns.shape[-2])
+    else:
+        coef = v.squeeze(-1) if v.shape[-1] == 1 else v.sum(-1)  # [..., N], or [..., O, N]
         coef = coef if joint else coef.unsqueeze(-2)
     out = _contracted(pairs, wrt, amplitude, coef)
     if v is not None and not joint:
