@@ -35,7 +35,20 @@ PyObject* call_without_arguments(PyObject* function) {
   return PyObject_CallNoArgs(function);
 }
 
+bool tracks_gradients(const Library& library, nb::handle tensor) {
+  static PyObject* const kRequiresGrad = PyUnicode_InternFromString("requires_grad");
+  const nb::object tracked = nb::steal(PyObject_GetAttr(tensor.ptr(), kRequiresGrad));
+  if (!tracked.is_valid()) throw nb::python_error();
+  return tracked.ptr() == Py_True && nb::cast<bool>(library.namespace_.attr("is_grad_enabled")());
+}
+
 }  // namespace
+
+bool is_recorded(nb::handle object, Place place) {
+  const Library& library = library_of(object, place);
+  const bool is_plain = library.kind == Library::Kind::torch && !library.is_subclass;
+  return is_plain && !Unfollowed::current() && tracks_gradients(library, object);
+}
 
 thread_local bool Unfollowed::current_ = false;
 
@@ -121,13 +134,10 @@ void Array::view_buffer() {
 /// PyTorch: gradients would be lost without a word, and a tensor that stands for others has no memory to look at.
 void Array::check_followed() const {
   static PyObject* const kLevel = PyUnicode_InternFromString("_current_level");
-  static PyObject* const kRequiresGrad = PyUnicode_InternFromString("requires_grad");
   if (library_->is_subclass) fail_followed("must be a plain tensor. Received " + type_text(object_));
   PyObject* const level = PyDict_GetItem(library_->forward_mode.ptr(), kLevel);  // -1 outside forward mode
   if (level != nullptr && PyLong_AsLong(level) >= 0) fail_followed("must not be part of forward-mode differentiation");
-  const nb::object tracked = nb::steal(PyObject_GetAttr(object_.ptr(), kRequiresGrad));
-  if (!tracked.is_valid()) throw nb::python_error();
-  if (tracked.ptr() == Py_True && nb::cast<bool>(library_->namespace_.attr("is_grad_enabled")())) {
+  if (tracks_gradients(*library_, object_)) {
     fail_followed(fmt::format("must not track gradients. Received requires_grad=True; pass {}.detach()", place_.name));
   }
 }

@@ -41,6 +41,10 @@ class Unfollowed {
   bool before_;
 };
 
+/// Whether PyTorch records what is done with this very tensor. Asked before a call is made: the call itself says so by
+/// an exception, which takes as long as all of a call on tiny arrays. Throws where `object` is no array.
+bool is_recorded(nb::handle object, Place place);
+
 /// `parameter`: read as the values of a parameter; `fresh`: to be written, and made by Mercer just now.
 enum class Access { read, parameter, write, fresh };
 

@@ -258,14 +258,16 @@ nb::object run_kron(bool left, nb::handle x, nb::handle factors, const Rest& res
   // A tensor for a number stays one, on its device and with its gradient.
   const bool has_tensors = is_torch(rest.alpha) || is_torch(rest.beta);
   if (is_torch(x) && has_tensors && Measuring::current() == nullptr) return call_torch(left, x, factors, rest);
-  try {
-    KronCall call(verb, x, factors, rest);
-    const nb::object result = call.output(rest.out, left);
-    call.run(rest.workspace,
-             [&](const Tensor& out) { call.checked(left).run(out, Context::shared()); });
-    return result;
-  } catch (const FollowedTensor&) {
-    if (Measuring::current() != nullptr || !is_torch(x)) throw;
+  if (Measuring::current() != nullptr || !is_recorded(x, {verb, "x", true})) {
+    try {
+      KronCall call(verb, x, factors, rest);
+      const nb::object result = call.output(rest.out, left);
+      call.run(rest.workspace,
+               [&](const Tensor& out) { call.checked(left).run(out, Context::shared()); });
+      return result;
+    } catch (const FollowedTensor&) {
+      if (Measuring::current() != nullptr || !is_torch(x)) throw;
+    }
   }
   return call_torch(left, x, factors, rest);
 }

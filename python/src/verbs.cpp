@@ -83,14 +83,17 @@ nb::object run_verb(Verb verb, const Formula& formula, nb::handle x, nb::handle 
   const char* operation = prepared.is_fold ? "gradient_fold" : verb.operation;
   if (options.streams() && is_jax(x)) fail_to_stream(verb.name, "an array of jax");
   if (is_jax(x)) return call_jax(verb.name, operation, prepared.written, x, z, extras(), options, out);
-  try {
-    Call call(verb.name, formula, x, z, options);
-    return run(call);
-  } catch (const FollowedTensor&) {
-    if (Measuring::current() != nullptr || !is_torch(x)) throw;  // inside vmap; or a stray tensor among others
-    if (prepared.is_fold) refuse_fold(verb);
-    if (options.streams()) fail_to_stream(verb.name, "tensors that PyTorch follows");
+  const bool is_measured = Measuring::current() != nullptr;
+  if (is_measured || !is_recorded(x, {verb.name, "x"})) {
+    try {
+      Call call(verb.name, formula, x, z, options);
+      return run(call);
+    } catch (const FollowedTensor&) {
+      if (is_measured || !is_torch(x)) throw;  // inside vmap; or a stray tensor among others
+    }
   }
+  if (prepared.is_fold) refuse_fold(verb);
+  if (options.streams()) fail_to_stream(verb.name, "tensors that PyTorch follows");
   const bool is_whole = prepared.written.node() == prepared.expression.node();
   return call_torch(verb, is_whole ? prepared.key : prepared.written.to_text(), x, z, extras(), options, out);
 }
