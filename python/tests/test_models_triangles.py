@@ -10,7 +10,7 @@ import pytest
 import scipy.linalg
 
 pytest.importorskip("sklearn", minversion="1.6")
-from mercer.models import KernelRidge, _triangles
+from mercer.models import KernelLogisticRegression, KernelRidge, _triangles
 from mercer.models._arrays import Space, host
 
 N = 1300
@@ -82,3 +82,26 @@ def test_falkon_on_devices_solves_small_triangles_alone(monkeypatch):
     assert model.residual_ <= 1e-3
     assert sum(rows) == 1200
     assert max(rows) <= 512
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logistic_regression_of_centers_on_a_device(dtype, monkeypatch):
+    """Only float32, which rounds by more, takes the inverse of a factor whose condition is 1e7."""
+    torch = pytest.importorskip("torch")
+    inverted, invert = [], _triangles.triangular_inverse
+
+    def watched(lower, space):
+        inverted.append(lower.dtype)
+        return invert(lower, space)
+
+    monkeypatch.setattr(_triangles, "triangular_inverse", watched)
+    x = np.random.default_rng(0).normal(size=(500, 2)).astype(dtype)
+    y, options = x[:, 0] * x[:, 1] > 0, {"bandwidth": 1.0, "centers": 150, "tol": 1e-9}
+    host_fit = KernelLogisticRegression(**options, random_state=0).fit(x, y)
+    assert not inverted
+    monkeypatch.setattr(Space, "on_device", True)
+    model = KernelLogisticRegression(**options, random_state=0).fit(torch.as_tensor(x), y)
+    assert inverted == [torch.float64] * (dtype == "float32")
+    bound = 1e-2 if dtype == "float32" else 1e-6  # of sums whose terms are 1e4 times as large
+    found = model.predict_proba(torch.as_tensor(x)).numpy()
+    np.testing.assert_allclose(found, host_fit.predict_proba(x), atol=bound)

@@ -8,7 +8,6 @@ large scale kernel method", 2017) in coordinates where it is well-conditioned.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,7 @@ from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
 from mercer.models._low_rank import solved
 from mercer.models._solve import Solution, add_diagonal, in_groups, relative
-from mercer.models._triangles import transposed_times_self, triangular_inverse
+from mercer.models._triangles import divided_by, transposed_times_self
 
 #: Centres up to which summing the matrix costs less than twenty steps of conjugate gradients.
 EXACT = 1000
@@ -131,7 +130,7 @@ def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: fl
     wide = space.of("float64")
     lower, inner = _factors(kernel, z, mass / z.shape[0], ridge, space)
     guess = None if coef0 is None else inner.T @ (lower.T @ wide.array(coef0))
-    by_lower, by_inner = _divided_by(lower, wide), _divided_by(inner, wide)
+    by_lower, by_inner = (divided_by(each, wide, wide.on_device) for each in (lower, inner))
 
     def gathered(values: Any) -> Any:
         values = values if weights is None else values * weights[:, None]
@@ -150,17 +149,6 @@ def falkon(kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any, ridge: fl
     )  # fmt: skip
     coef = coefficients(by_inner(found.x, True))
     return Solution(coef, "falkon", found.taken, found.residual), found.met
-
-
-def _divided_by(lower: Any, space: Space) -> Callable[[Any, bool], Any]:
-    """L^-1 v, or L^-T v, for few columns and many calls; on devices by products, as `solved_by`.
-
-    It may take the memory of L.
-    """
-    if not space.on_device:
-        return lambda v, transposed: mc.linalg.solve_triangular(lower, v, transposed=transposed)
-    inverse = triangular_inverse(lower, space)
-    return lambda v, transposed: (inverse.T if transposed else inverse) @ v
 
 
 def _factors(kernel: FittedKernel, z: Any, ratio: float, ridge: float,

@@ -19,6 +19,7 @@ from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
 from mercer.models._low_rank import LowRank, conjugate_gradients, of_all, random_cholesky
 from mercer.models._solve import add_diagonal
+from mercer.models._triangles import divided_by
 
 _BLOCK = 2**23  # values of K_nm at a time
 _FLOOR = 1e-6  # of probabilities inside Hessians, which must not vanish
@@ -181,13 +182,15 @@ class CentredExpansion(Expansion):
     def __post_init__(self) -> None:
         wide = self.space.of("float64")
         centers = wide.array(self.centers)
-        self._root = mc.linalg.cholesky(self.kernel.matrix(centers), jitter=1e-12)
+        root = mc.linalg.cholesky(self.kernel.matrix(centers), jitter=1e-12)
+        # Float32 rounds features by more than an inverse does.
+        by_products = self.space.on_device and self.space.dtype == "float32"
+        self._by_root = divided_by(root, wide, by_products)
         features = self.space.empty(centers.shape[0], self.x.shape[0])
         rows = max(1, _BLOCK // centers.shape[0])
         for start in range(0, self.x.shape[0], rows):
             block = self.kernel.matrix(centers, wide.array(self.x[start : start + rows]))
-            part = mc.linalg.solve_triangular(self._root, block)
-            features[:, start : start + rows] = self.space.array(part)
+            features[:, start : start + rows] = self.space.array(self._by_root(block, False))
         left = self.space.zeros(self.x.shape[0])
         self._factor = LowRank(features.T, left, self.space)
 
@@ -197,7 +200,7 @@ class CentredExpansion(Expansion):
 
     def coefficients(self, a: Any) -> Any:
         inner = self.space.of("float64").array(self._factor.factor.T @ a)
-        return self.space.array(mc.linalg.solve_triangular(self._root, inner, transposed=True))
+        return self.space.array(self._by_root(inner, True))
 
 
 @dataclass

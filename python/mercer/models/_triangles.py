@@ -5,6 +5,7 @@ A triangular solve there waits for one block of rows after the other, however ma
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import mercer as mc
@@ -40,6 +41,18 @@ def _invert(a: Any, unit: Any) -> None:
         below[:, own] = below[:, own.start :] @ first[own.start :, own]
     for own in reversed(_panels(n - half)):  # no block of rows reads one below it
         below[own] = -(last[own, : own.stop] @ below[: own.stop])
+
+
+def divided_by(lower: Any, space: Space, by_products: bool) -> Callable[[Any, bool], Any]:
+    """L^-1 v, or L^-T v where the second argument says so, for many calls.
+
+    by_products: with an explicit inverse, in the memory of L. What it leaves of v is of the order
+    of L's condition, 1e-10 of v where a kernel matrix is singular but for rounding.
+    """
+    if not by_products:
+        return lambda v, transposed: mc.linalg.solve_triangular(lower, v, transposed=transposed)
+    inverse = triangular_inverse(lower, space)
+    return lambda v, transposed: (inverse.T if transposed else inverse) @ v
 
 
 def transposed_times_self(lower: Any, out: Any) -> Any:
