@@ -88,23 +88,45 @@ def test_splits_lie_in_gaps_between_values():
     rng = np.random.default_rng(0)
     x = np.column_stack([rng.random(400) < 0.1, rng.integers(0, 3, 400), np.full(400, 0.1)])
     x = x.astype(float)
-    split, left = _tree.cut(x, np.arange(400), np.eye(3), SPACE)
+    split, left, right = _tree.cut(x, np.arange(400), np.eye(3), SPACE)
+    np.testing.assert_array_equal(right, ~left)
     np.testing.assert_array_equal(split.direction, [0, 1, 0])  # a tenth is too few for a side
     np.testing.assert_array_equal(left, x[:, 1] <= split.point)
     assert split.point in (0.5, 1.5)
     assert split.scale >= 1
-    same, left = _tree.cut(x[:, 2:], np.arange(400), np.eye(1), SPACE)
+    same, left, _ = _tree.cut(x[:, 2:], np.arange(400), np.eye(1), SPACE)
     assert left.sum() == 200  # nothing tells the rows apart
     assert same.scale == 1
     rare = np.array([[0.0]] * 395 + [[4.0]] * 5)
     assert _tree.cut(rare, np.arange(400), np.eye(1), SPACE)[0].scale == 4
 
 
+@pytest.mark.parametrize("overlap", [0.0, 0.1, 0.25])
+def test_halves_share_what_is_near_the_split(overlap):
+    x = np.repeat(np.random.default_rng(0).normal(size=(101, 2)), 2, 0)
+    split, left, right = _tree.cut(x, np.arange(202), np.eye(2), SPACE, overlap)
+    assert (left | right).all()
+    beyond = x @ split.direction - split.point
+    for own, side in ((left, beyond <= 0), (right, beyond > 0)):
+        assert own[side].all()
+        assert abs((own & ~side).sum() - 202 * overlap) <= 2
+        assert abs(beyond[own & ~side]).max(initial=0) <= abs(beyond[~own]).min()
+        np.testing.assert_array_equal(own[::2], own[1::2])  # equal rows stay together
+    tree, leaves = _tree.grow(x, np.arange(202), 30, lambda rows: np.eye(2), SPACE, overlap)
+    np.testing.assert_array_equal(np.unique(np.concatenate(leaves)), np.arange(202))
+    assert max(map(len, leaves)) <= 30
+    assert tree.n_leaves == len(leaves)
+    assert (sum(map(len, leaves)) > 202) == (overlap > 0)
+    few = np.random.default_rng(0).integers(0, 2, (40, 1)).astype(float)
+    _, left, right = _tree.cut(few, np.arange(40), np.eye(1), SPACE, overlap)
+    np.testing.assert_array_equal(right, ~left)  # no gap but the split's
+
+
 def test_rounding_is_no_gap():
     rng = np.random.default_rng(0)
     x = np.repeat(rng.normal(size=(2, 30)), 50, 0).astype(np.float32)
     x *= 1 + np.float32(1e-7) * rng.integers(-1, 2, (100, 1)).astype(np.float32)
-    _, left = _tree.cut(x, np.arange(100), np.eye(30)[:, :1], Space(dtype="float32"))
+    _, left, _ = _tree.cut(x, np.arange(100), np.eye(30)[:, :1], Space(dtype="float32"))
     assert left.sum() == 50
     assert len(np.unique(left.reshape(2, 50), axis=1).T) == 1
 
@@ -192,6 +214,60 @@ def test_own_rows_judge_a_leaf_by_rounds_without_them():
     # Leaves go through all points, so that what they say of their own would make splits hard.
     m = small(max_leaf_size=100, n_rounds=0, alpha=1e-6, validation=0.3).fit(x, y)
     assert m.split_temperature_ > 0
+
+
+def test_rows_of_two_leaves_are_judged_by_rounds_without_them(monkeypatch):
+    told, choose = [], _tree.best_temperature
+    monkeypatch.setattr(_tree, "best_temperature", lambda *a: told.append(a) or choose(*a))
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(600, 3))
+    y = np.sin(x[:, 0]) + 0.5 * rng.normal(size=600)
+    options = {"max_leaf_size": 200, "n_rounds": 0, "alpha": 1e-6, "validation": 0.3}
+    m = small(overlap=0.2, **options).fit(x, y)  # leaves go through all of their points
+    ((_, rows, table, targets, _),) = told
+    shared = np.zeros(len(rows), int)
+    for leaf, words in zip(m.leaves_, table, strict=True):
+        own = (rows[:, None] == leaf.X_fit_[None]).all(2).any(1)
+        shared += own
+        np.testing.assert_allclose(leaf.predict(rows[own]), targets[own, 0], atol=1e-3)
+        assert (abs(words[own] - targets[own]) < 1e-3).mean() < 0.05
+    assert (shared > 1).sum() > 10
+    assert shared.min() == 1
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.1])
+def test_trees_are_averaged(overlap):
+    x, y = steps(600)
+    options = {"max_leaf_size": 100, "overlap": overlap}
+    m, one = (small(n_trees=n, **options).fit(x[:400], y[:400]) for n in (3, 1))
+    assert not hasattr(one, "trees_")
+    assert not hasattr(m, "tree_")
+    values = [tree.predict(x) for tree in m.trees_]
+    np.testing.assert_array_equal(values[0], one.predict(x))
+    assert np.std(values, 0).max() > 0.01
+    np.testing.assert_allclose(m.predict(x), np.mean(values, 0), atol=1e-12)
+    for name in ("metric_", "feature_importances_"):
+        mean = np.mean([getattr(tree, name) for tree in m.trees_], 0)
+        np.testing.assert_allclose(getattr(m, name), mean, atol=1e-12)
+    errors = [np.mean((v[400:] - y[400:]) ** 2) for v in (*values, m.predict(x))]
+    assert errors[-1] < np.mean(errors[:-1])
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(m)).predict(x), m.predict(x))
+    again = m.set_params(max_leaf_size=None).fit(x[:400], y[:400])
+    assert not hasattr(again, "trees_")
+    assert again.dual_coef_.shape == (400,)
+
+
+def test_trees_of_classes():
+    x, y = load_wine(return_X_y=True)
+    x = scale(x)
+    m = RFMClassifier(n_rounds=1, max_leaf_size=40, n_trees=2, overlap=0.1, random_state=0)
+    p = m.fit(x[::2], y[::2]).predict_proba(x)
+    np.testing.assert_allclose(p.sum(1), 1)
+    np.testing.assert_array_equal(m.classes_[p.argmax(1)], m.predict(x))
+    np.testing.assert_allclose(
+        m.decision_function(x), np.mean([tree.decision_function(x) for tree in m.trees_], 0)
+    )
+    assert m.score(x[1::2], y[1::2]) > 0.85
 
 
 def test_validation_data_finds_the_leaves():
@@ -299,6 +375,9 @@ def test_a_search_over_leaves():
         ({"max_leaf_size": 10.5}, "'max_leaf_size' parameter of"),
         ({"split_temperature": -1}, "'split_temperature' parameter of"),
         ({"split_temperature": "hot"}, "'split_temperature' parameter of"),
+        ({"overlap": 0.3}, "'overlap' parameter of"),
+        ({"overlap": -0.1}, "'overlap' parameter of"),
+        ({"n_trees": 0}, "'n_trees' parameter of"),
     ],
 )
 def test_bad_options(options, words):
@@ -308,5 +387,6 @@ def test_bad_options(options, words):
 
 @pytest.mark.parametrize("kind", [RFMRegressor, RFMClassifier])
 def test_check_estimator(kind):
-    found = check_estimator(kind(max_leaf_size=50, n_rounds=1), on_skip=None)
+    model = kind(max_leaf_size=50, n_rounds=1, n_trees=2, overlap=0.1)
+    found = check_estimator(model, on_skip=None)
     assert {row["status"] for row in found} <= {"passed", "skipped"}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import InvalidParameterError, StrOptions
+from sklearn.utils._param_validation import Interval, InvalidParameterError, StrOptions
 
 import mercer as mc
 from mercer._progress import part
@@ -92,6 +93,8 @@ class Rounds(BaseEstimator):
         "categorical_features": ["array-like", None],
         "max_leaf_size": [COUNT, None],
         "split_temperature": [NOT_NEGATIVE, StrOptions({"auto"})],
+        "overlap": [Interval(Real, 0, 0.25, closed="both")],
+        "n_trees": [COUNT],
         "solver": SOLVER,
         "tol": [FRACTION],
         "max_iter": [COUNT, None],
@@ -102,8 +105,9 @@ class Rounds(BaseEstimator):
                  agop_power: float = 0.5, agop_samples: int = 20_000, center_grads: bool = False,
                  validation: float | str | None = 0.1, early_stopping: bool = True,
                  categorical_features: Any = None, max_leaf_size: int | None = None,
-                 split_temperature: float | str = "auto", solver: str = "auto",
-                 rank: int | str = "auto", tol: float = 1e-3, max_iter: int | None = None,
+                 split_temperature: float | str = "auto", overlap: float = 0.0, n_trees: int = 1,
+                 solver: str = "auto", rank: int | str = "auto", tol: float = 1e-3,
+                 max_iter: int | None = None,
                  kernel_params: Mapping[str, float] | None = None, device: str | None = None,
                  random_state: Any = None, progress: bool = False) -> None:  # fmt: skip
         self.kernel = kernel
@@ -119,6 +123,8 @@ class Rounds(BaseEstimator):
         self.categorical_features = categorical_features
         self.max_leaf_size = max_leaf_size
         self.split_temperature = split_temperature
+        self.overlap = overlap
+        self.n_trees = n_trees
         self.solver = solver
         self.rank = rank
         self.tol = tol

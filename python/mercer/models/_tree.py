@@ -93,10 +93,11 @@ def _largest(table: np.ndarray) -> np.ndarray:
 
 
 def grow(x: Any, order: np.ndarray, limit: int, directions: Callable[[np.ndarray], np.ndarray],
-         space: Space) -> tuple[Tree, list[np.ndarray]]:  # fmt: skip
+         space: Space, overlap: float = 0.0) -> tuple[Tree, list[np.ndarray]]:  # fmt: skip
     """(the tree, row numbers of each leaf, at most ``limit``) for rows ``order`` of x [n, d].
 
     directions(rows): [d, c], the first one first. Rows keep the order that they are given in.
+    overlap: that of ``cut``.
     """
     splits: list[Split] = []
     children: list[tuple[int, int]] = []
@@ -106,23 +107,25 @@ def grow(x: Any, order: np.ndarray, limit: int, directions: Callable[[np.ndarray
         if len(rows) <= limit:
             leaves.append(rows)
             return ~(len(leaves) - 1)
-        made, left = cut(x, rows, directions(rows), space)
+        made, left, right = cut(x, rows, directions(rows), space, overlap)
         here = len(splits)
         splits.append(made)
         children.append((0, 0))
-        children[here] = (visit(rows[left]), visit(rows[~left]))
+        children[here] = (visit(rows[left]), visit(rows[right]))
         return here
 
     visit(order)
     return Tree(splits, children), leaves
 
 
-def cut(x: Any, rows: np.ndarray, directions: np.ndarray,
-        space: Space) -> tuple[Split, np.ndarray]:  # fmt: skip
-    """A split of these rows near their median, and a mask of those on its left.
+def cut(x: Any, rows: np.ndarray, directions: np.ndarray, space: Space,
+        overlap: float = 0.0) -> tuple[Split, np.ndarray, np.ndarray]:  # fmt: skip
+    """A split of these rows near their median, and masks of those on its left and on its right.
 
     It lies in a gap between projections, the one nearest to the median. A direction without one in
     the middle half gives way to the next; without any, rows of one projection are on both sides.
+    overlap: the part of the rows on either side, next to the split, that both masks have, up to a
+    gap within the middle half.
     """
     n, first = len(rows), None
     low = max(1, n // 4)
@@ -135,8 +138,9 @@ def cut(x: Any, rows: np.ndarray, directions: np.ndarray,
         first = first or (direction, values, order)
         if len(gaps):
             at = int(gaps[np.argmin(abs(gaps - n / 2))])
-            return _at(direction, values, order, at)
-    return _at(*first, n // 2)
+            near = gaps[abs(gaps - at) <= round(overlap * n)]
+            return _at(direction, values, order, at, (int(near[0]), int(near[-1])))
+    return _at(*first, n // 2, (n // 2, n // 2))
 
 
 def _projections(x: Any, rows: np.ndarray, direction: np.ndarray, space: Space) -> np.ndarray:
@@ -145,14 +149,17 @@ def _projections(x: Any, rows: np.ndarray, direction: np.ndarray, space: Space) 
     return np.concatenate([host(x[block] @ column).astype(np.float64) for block in blocks])
 
 
-def _at(direction: np.ndarray, values: np.ndarray, order: np.ndarray,
-        at: int) -> tuple[Split, np.ndarray]:  # fmt: skip
-    left = np.zeros(len(order), bool)
-    left[order[:at]] = True
+def _at(direction: np.ndarray, values: np.ndarray, order: np.ndarray, at: int,
+        shared: tuple[int, int]) -> tuple[Split, np.ndarray, np.ndarray]:  # fmt: skip
+    """A split at a place in the order; shared: the places between which rows are on both sides."""
+    left, right = np.zeros(len(order), bool), np.ones(len(order), bool)
+    left[order[: shared[1]]] = True
+    right[order[: shared[0]]] = False
     quarters = np.quantile(values, [0.25, 0.75])
     spreads = (quarters[1] - quarters[0], values[at] - values[at - 1], values[-1] - values[0], 1.0)
     scale = next(spread for spread in spreads if spread > 0)
-    return Split(np.asarray(direction), (values[at - 1] + values[at]) / 2, float(scale)), left
+    split = Split(np.asarray(direction), (values[at - 1] + values[at]) / 2, float(scale))
+    return split, left, right
 
 
 def best_temperature(tree: Tree, x: np.ndarray, table: np.ndarray, y: np.ndarray,

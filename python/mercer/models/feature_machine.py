@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -30,7 +31,7 @@ _OF_ROUNDS = (
     "history_", "best_round_", "dual_coef_", "intercept_", "X_fit_", "bandwidth_", "solver_",
     "n_iter_", "residual_", "_kernel", "_points",
 )  # fmt: skip
-_OF_TREES = ("tree_", "split_temperature_")
+_OF_TREES = ("tree_", "split_temperature_", "trees_")
 #: Rows of a tree's leaves at most whose gradients say where to split them.
 _SAMPLE = 3000
 #: Rows at most by which a temperature is chosen.
@@ -55,14 +56,16 @@ class _FeatureMachine(Rounds):
         self._require_memory(most, space)
         if self.solver == "direct":
             work.buffer.take(space, most, most)
-        if every.n > most:
+        if every.n > most and self.n_trees > 1:
+            self._fit_trees(every, given, work)
+        elif every.n > most:
             self._fit_leaves(every, given, work)
         else:
             self._fit_alone(every, given, work)
 
     def _fit_alone(self, every: Sample, held: Sample | None,
-                   work: Work) -> tuple[Sample, Any] | None:  # fmt: skip
-        """One machine; the rows of ``every`` that judged it, with what it said of them."""
+                   work: Work) -> tuple[np.ndarray, Any] | None:  # fmt: skip
+        """One machine; numbers of the rows that judged it, with what it said of them."""
         self.intercept_ = mean(every.y, every.weights)
         every, judges = every.less(self.intercept_), None
         order, chosen = split(every, work.seed, self.validation if held is None else None)
@@ -71,7 +74,7 @@ class _FeatureMachine(Rounds):
             inside = (np.cumsum(~chosen) - 1)[order[~chosen[order]]]
             with part(0, 2):
                 best = self._rounds(train, own, inside, work)
-            judges = own.less(-self.intercept_), best.scores + self.intercept_
+            judges = np.flatnonzero(chosen), best.scores + self.intercept_
             with part(1, 2, f"round {self.best_round_} of all rows"):
                 best = self._round(every, best.root, None, work)
         else:
@@ -80,12 +83,21 @@ class _FeatureMachine(Rounds):
         self._write(best, every)
         return judges
 
+    def _fit_trees(self, every: Sample, held: Sample | None, work: Work) -> None:
+        """Trees of other draws, one after the other."""
+        self.trees_ = []
+        for i in range(self.n_trees):
+            self.trees_.append(self._part(n_trees=1))
+            with part(i, self.n_trees, f"tree {i + 1} of {self.n_trees}"):
+                self.trees_[-1]._fit_leaves(every, held, replace(work, seed=work.seed + i))
+        self._summarise(self.trees_, np.full(self.n_trees, 1 / self.n_trees))
+
     def _fit_leaves(self, every: Sample, held: Sample | None, work: Work) -> None:
         """A machine for each leaf of a tree, one after the other."""
         order, _ = split(every, work.seed, None)
         directions = partial(self._directions, every, work)
         self.tree_, leaves = _tree.grow(
-            every.x, order, self.max_leaf_size, directions, work.space
+            every.x, order, self.max_leaf_size, directions, work.space, self.overlap
         )  # fmt: skip
         routes = None if held is None else self.tree_.routes(held.x, 0.0, work.space)
         judges = []
@@ -93,17 +105,20 @@ class _FeatureMachine(Rounds):
             mine = None if routes is None else held.rows(routes[i][0], work.space)
             if mine is not None and mine.n < min(100, len(rows) / 10):
                 mine = None  # too few to judge by
-            self.leaves_.append(self._leaf())
+            self.leaves_.append(self._part(max_leaf_size=None))
             with part(i, len(leaves), f"leaf {i + 1} of {len(leaves)}"):
                 own = every.rows(rows, work.space)
                 judges.append(self.leaves_[-1]._fit_alone(own, mine, work))
         self.split_temperature_ = self.split_temperature
         if self.split_temperature == "auto":
-            self.split_temperature_ = self._temperature(held, judges, work)
-        shares = np.array([len(rows) for rows in leaves]) / len(order)
-        self.n_iter_ = max(leaf.n_iter_ for leaf in self.leaves_)
-        self.residual_ = max(leaf.residual_ for leaf in self.leaves_)
-        self.metric_ = sum(s * leaf.metric_ for s, leaf in zip(shares, self.leaves_, strict=True))
+            self.split_temperature_ = self._temperature(every, held, leaves, judges, work)
+        sizes = np.array([len(rows) for rows in leaves])
+        self._summarise(self.leaves_, sizes / sizes.sum())
+
+    def _summarise(self, parts: list[Any], shares: np.ndarray) -> None:
+        self.n_iter_ = max(own.n_iter_ for own in parts)
+        self.residual_ = max(own.residual_ for own in parts)
+        self.metric_ = sum(s * own.metric_ for s, own in zip(shares, parts, strict=True))
         self._weigh_features()
 
     def _directions(self, every: Sample, work: Work, rows: np.ndarray) -> np.ndarray:
@@ -114,40 +129,41 @@ class _FeatureMachine(Rounds):
         products = self._products(some, found, np.arange(some.n), work)
         return np.linalg.eigh(products)[1][:, ::-1]
 
-    def _leaf(self) -> Any:
-        leaf = clone(self).set_params(max_leaf_size=None)
+    def _part(self, **params: Any) -> Any:
+        """A leaf or a tree, before its fit."""
+        made = clone(self).set_params(**params)
         for name in ("n_features_in_", "feature_names_in_", "classes_", "_encoder", "_space",
                      "_one"):  # fmt: skip
             if hasattr(self, name):
-                setattr(leaf, name, getattr(self, name))
-        leaf.leaves_ = []
-        return leaf
+                setattr(made, name, getattr(self, name))
+        made.leaves_ = []
+        return made
 
-    def _temperature(self, held: Sample | None, judges: list[Any], work: Work) -> float:
+    def _temperature(self, every: Sample, held: Sample | None, leaves: list[np.ndarray],
+                     judges: list[Any], work: Work) -> float:  # fmt: skip
         """By rows that no leaf's rounds were solved for; 0 without any."""
         space, count = work.space, max(1, _JUDGES // len(judges))
         if held is not None:
             drawn = np.random.default_rng(work.seed).permutation(held.n)[:_JUDGES]
-            parts = [(None, held.rows(drawn, space), None)]
+            some, own = held.rows(drawn, space), []
         else:
-            parts = [
-                (i, found[0].rows(np.arange(min(count, found[0].n)), space), found[1][:count])
-                for i, found in enumerate(judges) if found is not None
-            ]  # fmt: skip
-        if not parts:
+            told = [(rows[found[0]], found[1]) for rows, found in zip(leaves, judges, strict=True)
+                    if found is not None]  # fmt: skip
+            if not told:
+                return 0.0
+            drawn = np.unique(np.concatenate([rows[:count] for rows, _ in told]))
+            own = _own_words(drawn, leaves, judges)
+            kept = ~np.any([solved for solved, _, _ in own], axis=0)
+            drawn = drawn[kept]
+            some = every.rows(drawn, space)
+            own = _own_words(drawn, leaves, judges)
+        if not some.n:
             return 0.0
-        x = space.array(space.xp.concatenate([some.x for _, some, _ in parts]))
-        table = np.stack([host(leaf._values(x)).astype(np.float64) for leaf in self.leaves_])
-        start = 0
-        for i, some, own in parts:
-            if own is not None:  # a leaf's own rows are judged by its rounds without them
-                table[i, start : start + some.n] = host(own)
-            start += some.n
-        y = np.concatenate([host(some.y) for _, some, _ in parts])
-        weights = None if parts[0][1].weights is None else np.concatenate(
-            [host(some.weights) for _, some, _ in parts]
-        )  # fmt: skip
-        return _tree.best_temperature(self.tree_, host(x), table, y, weights)
+        table = np.stack([host(leaf._values(some.x)).astype(np.float64) for leaf in self.leaves_])
+        for i, (_, places, values) in enumerate(own):
+            table[i, places] = values  # a leaf's own rows are judged by its rounds without them
+        weights = None if some.weights is None else host(some.weights)
+        return _tree.best_temperature(self.tree_, host(some.x), table, host(some.y), weights)
 
     def _write(self, best: Round, every: Sample) -> None:
         root, solution = best.root, best.solution
@@ -177,6 +193,8 @@ class _FeatureMachine(Rounds):
 
     def _values(self, x: Any) -> Any:
         """Predictions [m, k] at encoded points."""
+        if "trees_" in vars(self):
+            return sum(tree._values(x) for tree in self.trees_) / len(self.trees_)
         if self.leaves_:
             return self._values_of_leaves(x)
         coef = self.dual_coef_.reshape(self.dual_coef_.shape[0], -1)
@@ -204,6 +222,20 @@ class _FeatureMachine(Rounds):
         return x, y_val
 
 
+def _own_words(drawn: np.ndarray, leaves: list[np.ndarray],
+               judges: list[Any]) -> list[tuple[np.ndarray, np.ndarray, Any]]:  # fmt: skip
+    """For each leaf: which of the rows drawn its rounds were solved for, places of those that they
+    were not solved for, and what they said of these."""
+    found = []
+    for rows, judged in zip(leaves, judges, strict=True):
+        held = rows[:0] if judged is None else rows[judged[0]]
+        _, places, own = np.intersect1d(drawn, held, return_indices=True)
+        solved = np.isin(drawn, rows)
+        solved[places] = False
+        found.append((solved, places, None if judged is None else host(judged[1])[own]))
+    return found
+
+
 class RFMRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _FeatureMachine):
     """A recursive feature machine: kernel ridge regression in a metric learned from its gradients.
 
@@ -227,7 +259,10 @@ class RFMRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _FeatureMac
     again and again; each leaf is a machine of its own, with its own validation. split_temperature:
     0, and a point is predicted by the leaf that it falls into; T > 0, by an average of leaves, with
     shares that change over T times the interquartile range of the projections at each split; or
-    "auto", the best of 0 and 20 others for the validation data. solver, rank, tol, max_iter: those
+    "auto", the best of 0 and 20 others for the validation data. overlap: the part, up to 0.25, of
+    the rows of a split on either side of it, next to it, that both halves are solved for. n_trees:
+    such trees, whose splits and validation data are drawn anew, and whose predictions are averaged.
+    solver, rank, tol, max_iter: those
     of ``KernelRidge``; "cg" starts from the last round's coefficients. progress: a fit of more than
     two seconds shows a bar with the rounds' errors.
 
@@ -238,7 +273,8 @@ class RFMRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _FeatureMac
     ``dual_coef_``, ``X_fit_``, ``intercept_``, ``bandwidth_``, ``solver_``, ``residual_``. Where
     rows were split, ``leaves_`` is a list of fitted estimators with these attributes, ``metric_``
     their metrics' mean, ``n_iter_`` and ``residual_`` the largest of theirs, and ``tree_`` and
-    ``split_temperature_`` say how points find them.
+    ``split_temperature_`` say how points find them. Several trees are estimators in ``trees_``, in
+    the place of leaves.
 
     >>> import numpy as np
     >>> from mercer.models import RFMRegressor
