@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
-from mercer.models import _low_rank, _memory
+from mercer.models import _low_rank, _memory, _refined
 from mercer.models._arrays import Space, exact_products, host, like, restores, space_of, validate
 from mercer.models._kernels import fit_kernel
 from mercer.models._solve import System
@@ -432,3 +432,48 @@ def test_blocks_of_rows_solve_loosely(monkeypatch, weighted):
     assert system.solve(y, tol=1e-3).solver == "cg"
     with pytest.raises(ValueError, match="needs points"):
         System(fit_kernel("precomputed", x, SPACE), x @ x.T, SPACE, 0.5).solve(y, solver="sap")
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("ridge", "shift", "tried", "serves"),
+    [(0.1, 0.0, True, True), (1e-8, 0.0, False, False), (0.1, 1e8, True, False)],
+)  # fmt: skip
+def test_factors_of_float32_are_refined(
+    library, weighted, ridge, shift, tried, serves, monkeypatch
+):
+    """What float32 does not resolve, by the ridge or by the points, takes a factor of float64."""
+    monkeypatch.setattr(_refined, "LEAST", 100)
+    found, steps = [], _refined._steps
+    monkeypatch.setattr(_refined, "_steps", lambda *a: found.append(steps(*a)) or found[-1])
+    x, space = points(400) + shift, Space(library)
+    y = np.stack([np.sin(x[:, 0]), 0 * x[:, 0]], axis=1)
+    weights = np.random.default_rng(3).random(400) + 0.5 if weighted else np.ones(400)
+    kernel = fit_kernel("gauss", space.array(x), space, bandwidth=1.5)
+    given = space.array(weights) if weighted else None
+    system = System(kernel, space.array(x), space, ridge, given)
+    solution = system.solve(space.array(y), solver="direct")
+    assert [one is not None for one in found] == [serves] * tried
+    assert (solution.solver, solution.factor) == ("direct", None)
+    assert solution.residual < (1e-13 if ridge > 1e-3 else 1e-6)
+    expected = dense(x, y, ridge, weights, 1.5)
+    bound = (1e-12 if ridge > 1e-3 else 1e-4) * abs(expected).max()
+    np.testing.assert_allclose(host(solution.coef), expected, atol=bound)
+    kept = system.solve(space.array(y), solver="direct", keep_factor=True)
+    assert str(kept.factor.dtype).endswith("float64")
+    assert len(found) == tried
+
+
+def test_nothing_of_other_kinds_is_refined(monkeypatch):
+    monkeypatch.setattr(_refined, "_steps", None)  # not to be called
+    monkeypatch.setattr(_refined, "LEAST", 100)
+    for dtype, columns in (("float32", 1), ("float64", 5)):
+        x, space = points(400).astype(dtype), Space(dtype=dtype)
+        system = System(fit_kernel("gauss", x, space, bandwidth=1.5), x, space, 0.1)
+        assert system.solve(np.ones((400, columns), dtype), solver="direct").residual < 1e-4
+    few = System(system.kernel, x[:90], space, 0.1)
+    assert few.solve(np.ones((90, 1)), solver="direct").residual < 1e-12
+    k = System(fit_kernel("linear", x, space), x, space, 0.0)
+    with pytest.raises(mc.LinAlgError, match="would do"):
+        k.solve(np.ones((400, 1)), solver="direct")

@@ -234,6 +234,11 @@ class System:
         )  # fmt: skip
 
     def _factored(self, b: Any, keep_factor: bool) -> Solution:
+        from mercer.models import _refined
+
+        x = None if keep_factor else _refined.solve(self, b)
+        if x is not None:
+            return Solution(self._coef(x), "direct", 1, self._residual(x, b))
         a = self.matrix()
         if keep_factor:
             factor, info = mc.linalg.cholesky(a, overwrite_a=True, check=False)
