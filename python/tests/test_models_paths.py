@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
-from mercer.models import _local_inverse, _paths
+from mercer.models import KernelRidge, _local_inverse, _paths
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel, fit_kernel
 from mercer.models._solve import System
@@ -293,3 +293,27 @@ def test_a_step_fetches_sums_twice_and_scales_are_fetched_once(library, monkeypa
     assert len(fetched) == 3
     tops = abs(host(y)).max(0)
     assert ((scales <= tops) & (tops < 2 * scales)).all()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_ridge_for_each_output_on_devices(device, weighted, monkeypatch):
+    """Columns of all ridges share products there, too, and nothing of `mercer.linalg.cg`'s host."""
+    torch = pytest.importorskip("torch")
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    monkeypatch.setattr(Space, "on_device", True)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 3))
+    y = np.stack([np.sin(x[:, 0]), x[:, 1], x[:, 2] ** 2], 1)
+    w = rng.uniform(0.5, 2, 300) if weighted else None
+    model = KernelRidge(alpha=[0.1, 10.0, 0.1], bandwidth=1.0, solver="cg", tol=1e-10)
+    with monkeypatch.context() as patch:
+        for name in ("cg", "rpcholesky"):
+            patch.setattr(mc.linalg, name, None)
+        model.fit(torch.as_tensor(x, device=device), torch.as_tensor(y, device=device), w)
+    assert model.solver_ == "cg"
+    assert model.residual_ <= 1e-10
+    for i, alpha in enumerate((0.1, 10.0, 0.1)):
+        one = KernelRidge(alpha=alpha, bandwidth=1.0, solver="direct").fit(x, y[:, i], w)
+        np.testing.assert_allclose(host(model.dual_coef_)[:, i], one.dual_coef_, atol=1e-8)

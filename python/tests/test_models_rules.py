@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
 from mercer import models
+from sklearn.base import is_classifier, is_regressor
 from sklearn.utils._param_validation import InvalidParameterError
 
 ESTIMATORS = sorted(set(models.__all__) - {"PermutationTest"})
@@ -48,6 +49,7 @@ RANGES = {
     "lengthscale": (0, "median"), "class_weight": ("equal",), "centers": (0, "k-means"),
     "alphas": (-1.0, "many"), "bandwidths": (0.0,), "warm_start": ("yes",), "ard": (None,),
     "progress": ("yes", 2), "max_leaf_size": (0, 2.5), "split_temperature": (-1, "hot"),
+    "overlap": (-0.1, 0.3), "n_trees": (0, 1.5),
     "random_state": ("seed",), "device": ("foo", "cuda:", "gpu", "cuda:x"), "leaf_size": (0,),
 }  # fmt: skip
 
@@ -110,6 +112,46 @@ def test_what_a_matrix_has_no_use_for_is_refused(name, whose, options):
     words = rf"'{parameter}' parameter of {name} must be .* with {whose}='precomputed'"
     with pytest.raises(InvalidParameterError, match=words):
         work(getattr(models, name)(**{whose: "precomputed"}, **options))
+
+
+UNREAD = [
+    ("KernelPCA", {"kernel": "rbf"}, {"bandwidth": 2.0}),
+    ("KernelPCA", {"kernel": "gauss"}, {"gamma": 2.0}),
+    ("KernelPCA", {"kernel": "sum(x*z)"}, {"degree": 2}),
+    ("Nystroem", {"kernel": "sigmoid"}, {"bandwidth": 2.0}),
+    ("SpectralEmbedding", {"affinity": "rbf"}, {"bandwidth": 2.0}),
+    ("SpectralEmbedding", {"affinity": "gauss"}, {"gamma": 2.0}),
+    ("SpectralEmbedding", {"affinity": "nearest_neighbors"}, {"bandwidth": 2.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel", "options"), UNREAD)
+def test_what_a_kernel_does_not_read_is_refused(name, kernel, options):
+    (parameter,) = options
+    with pytest.raises(InvalidParameterError, match=rf"'{parameter}' parameter of {name} must be"):
+        getattr(models, name)(**kernel, **options).fit(X)
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if name not in ("HSIC", "MMD")])
+def test_masks_are_refused(name):
+    """They would be forgotten, and masked values count as any others."""
+    model = getattr(models, name)()
+    masked, y = np.ma.array(X, mask=X > 1), (Y > 0) * 1
+    calls = [("X", lambda: model.fit(masked, y))]
+    takes = inspect.signature(model.fit).parameters
+    if is_classifier(model) or is_regressor(model):
+        calls += [("y", lambda: model.fit(X, np.ma.array(y, mask=X[:, 0] > 1)))]
+    if "sample_weight" in takes:
+        weights = np.ma.array(np.ones(30), mask=X[:, 0] > 1)
+        calls += [("sample_weight", lambda: model.fit(X, y, sample_weight=weights))]
+    if "y_val" in takes:
+        calls += [("an array", lambda: model.fit(X, y, X_val=X, y_val=np.ma.array(y, mask=y > 0)))]
+    for words, call in calls:
+        with pytest.raises(NotImplementedError, match=f"{words} must have no mask"):
+            call()
+    for method in {"predict", "transform", "score_samples"} & set(dir(model)):
+        with pytest.raises(NotImplementedError, match="X must have no mask"):
+            getattr(model.fit(X, y), method)(masked)
 
 
 @pytest.mark.parametrize("library", [np.array, "torch"])

@@ -46,8 +46,18 @@ def device_of(array: Any) -> str:
     return "cpu"
 
 
+def refuse_mask(array: Any, name: str) -> None:
+    """scikit-learn's checks would forget it."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise NotImplementedError(
+            f"{name} must have no mask: masked values would count as any others. Received a "
+            "masked array"
+        )
+
+
 def host(array: Any) -> Any:
     """The array in NumPy's memory; None and what is no array of another library as they are."""
+    refuse_mask(array, "an array")
     kind = kind_of(array)
     if kind is not None:
         array = array.compute() if kind == "dask" else array.detach().full_tensor()
@@ -231,6 +241,8 @@ def validate(
     """
     if isinstance(X, Ready):
         return Data(X, None, None, space or Space(), lambda result: result)
+    for name, given in (("X", X), ("y", y), ("sample_weight", sample_weight)):
+        refuse_mask(given, f"{type(estimator).__name__}: {name}")
     if not (chunks or (reset and kind_of(X) in getattr(estimator, "_takes", ()))):
         require_memory(estimator, X)
     if library_of(X) == "numpy" or labels:

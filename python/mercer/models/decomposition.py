@@ -119,6 +119,10 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         if self._given_matrix():
             names = ("gamma", "degree", "coef0", "kernel_params", "bandwidth")
             refuse_ignored(self, "kernel='precomputed'", *names)
+        elif is_peer(self.kernel):
+            refuse_ignored(self, f"kernel={self.kernel!r}", "bandwidth")
+        else:
+            refuse_ignored(self, "a kernel that is not scikit-learn's", "gamma", "degree", "coef0")
         if self.fit_inverse_transform and self._given_matrix():
             raise ValueError("Cannot fit_inverse_transform with a precomputed kernel.")
         data = validate(self, X, device=self.device)
@@ -329,6 +333,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
             )
         if isinstance(self.kernel, str) and self.kernel == PRECOMPUTED:
             refuse_ignored(self, "kernel='precomputed'", "kernel_params", "bandwidth")
+        elif is_peer(self.kernel):
+            refuse_ignored(self, f"kernel={self.kernel!r}", "bandwidth")
 
     def _kernel_on(self, x: Any) -> FittedKernel:
         return fit_peer_kernel(

@@ -21,7 +21,7 @@ from mercer.models._arrays import Data, host, restores, validate
 from mercer.models._base import why_not_products
 from mercer.models._kernels import PRECOMPUTED
 from mercer.models._neighbour_lists import refuse_negative, smallest
-from mercer.models._peer_kernels import fit_peer_kernel
+from mercer.models._peer_kernels import fit_peer_kernel, is_peer
 from mercer.models._rules import BANDWIDTH, DEVICE, KERNEL, check, refuse_ignored
 from mercer.models._spectra import flipped, normalised_top
 
@@ -109,9 +109,13 @@ class SpectralEmbedding(BaseEstimator):
 
     def _embed(self, X: Any) -> Data | None:
         check(self)
-        if self._kind() in (PRECOMPUTED, "precomputed_nearest_neighbors"):
+        if self._kind() in (PRECOMPUTED, *_GRAPHS):
             because = f"affinity={self.affinity!r}"
             refuse_ignored(self, because, "gamma", "kernel_params", "bandwidth")
+        elif is_peer(self.affinity):
+            refuse_ignored(self, f"affinity={self.affinity!r}", "bandwidth")
+        else:
+            refuse_ignored(self, "an affinity that is not scikit-learn's", "gamma")
         if self._kind() == PRECOMPUTED and scipy.sparse.issparse(X):
             x = validate_data(self, X, accept_sparse="csr", ensure_min_samples=2)
             self._of_graph(check_symmetric(x))
