@@ -20,7 +20,7 @@ from mercer.models import (
     _gp_sparse,
     _triangles,
 )
-from mercer.models._arrays import Space
+from mercer.models._arrays import Space, host
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -493,6 +493,30 @@ def test_unsolved_is_said():
     )
     with pytest.warns(ConvergenceWarning, match="rank"):
         model.fit(x, y)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "cuda"])
+def test_many_points_of_float32_stay_so(library, monkeypatch):
+    monkeypatch.setattr("mercer.models._gp_base.DOUBLE", 100)
+    x, y = (a.astype("float32") for a in points(n=400))
+    wanted = fixed().fit(x.astype("d"), y.astype("d")).predict(x.astype("d"), return_std=True)
+    if library != "numpy":
+        torch = pytest.importorskip("torch")
+        if library == "cuda" and not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
+        x, y = (torch.as_tensor(a, device=library if library == "cuda" else "cpu") for a in (x, y))
+    model = GaussianProcessRegressor(
+        "gauss", solver="cg", tol=1e-4, max_iter=2, n_probes=4, random_state=0
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(x, y)
+    assert str(model.alpha_.dtype).endswith("float32")
+    assert str(model._posterior.solver.inverse.factor.dtype).endswith("float32")
+    model = products(tol=1e-4).fit(x, y)
+    for got, expected in zip(model.predict(x, return_std=True), wanted, strict=True):
+        assert str(got.dtype).endswith("float32")
+        np.testing.assert_allclose(host(got), expected, atol=5e-3)
 
 
 def test_products_of_an_indefinite_kernel_are_refused():

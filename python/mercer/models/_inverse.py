@@ -60,7 +60,7 @@ class Inverse:
 
     def sqrt(self, v: Any) -> Any:
         """P^(1/2) v for v [n, c]."""
-        root = self.ridges[0] ** 0.5
+        root = float(self.ridges[0]) ** 0.5  # no number of NumPy, which would widen float32
         weights = 1 / ((self.values[:, None] + self.ridges[0]) ** 0.5 + root)
         return root * v + self._within(v, weights)
 
