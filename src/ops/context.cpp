@@ -136,6 +136,7 @@ void Context::clear_plans() {
   state_->pairs.clear();
   state_->fields.clear();
   state_->gpu_plans.clear();
+  state_->gpu_fields.clear();
   state_->cuda_pairs.clear();
   state_->cuda_fields.clear();
   state_->dots.clear();

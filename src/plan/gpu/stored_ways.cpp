@@ -104,8 +104,9 @@ std::optional<GpuFieldProblem> product_of_values(const Request& request, std::in
 }
 
 KeptPlan<GpuFieldPlan> product_plan(GpuFieldProblem product, Planner& planner) {
-  std::string key = cache_key("product of values", product.type, product.linear, product.stored, product.lie,
-                              product.columns_of_doubles, product.capability, product.shared_per_block);
+  const int columns = product.type == Dtype::float64 ? product.columns_of_doubles : 0;
+  std::string key = cache_key("product of values", product.type, product.linear, product.stored, product.lie, columns,
+                              product.capability, product.shared_per_block);
   return planner.field(std::move(key), [&] {
     product.field = value_product_field();
     product.planes = 1;
