@@ -52,9 +52,10 @@ void add_sums(const Formula& formula, const Names& by, plan::FurtherSums& furthe
 plan::Request request_of(const BackwardRequest& backward, const BackwardPass& pass, const Formula& formula,
                          Dtype points) {
   using Kind = plan::FieldWeights::Kind;
-  const bool of_matrix = pass.verb == BackwardPass::Verb::pairwise_backward;
+  using Verb = BackwardPass::Verb;
+  const bool of_matrix = pass.verb == Verb::pairwise_backward || pass.verb == Verb::linear_form_by_pass;
   plan::Request request;
-  request.verb = pass.verb == BackwardPass::Verb::product ? plan::Verb::product : plan::Verb::gradient;
+  request.verb = pass.verb == Verb::product ? plan::Verb::product : plan::Verb::gradient;
   request.m = backward.m, request.n = backward.n, request.k = backward.k;
   if (pass.rows == PassRows::z) std::swap(request.m, request.n);
   request.columns = of_matrix ? 1 : pass.rows == PassRows::both ? 2 * backward.columns : backward.columns;
@@ -62,6 +63,7 @@ plan::Request request_of(const BackwardRequest& backward, const BackwardPass& pa
   request.points = points;
   request.by_value = true;
   request.gradient.weights = of_matrix ? Kind::matrix : Kind::factors;
+  if (pass.verb == Verb::linear_form_by_pass) return request;  // what else it has is computed elsewhere
   add_sums(formula, pass.by, request.gradient.further);
   request.gradient.further.product = request.verb == plan::Verb::gradient && pass.product;
   request.gradient.further.without_weight = pass.without_weight;
@@ -76,11 +78,13 @@ std::string with_ways(const BackwardRequest& request, const std::string& target,
   for (const BackwardPass& pass : plan_backward(request)) {
     text += line_of(pass) + "\n";
     if (pass.verb == Verb::point_form) f = parse(pass.formula), points = request.type;
-    const bool asks_ways =
-        pass.verb == Verb::product_backward || pass.verb == Verb::pairwise_backward || pass.verb == Verb::product;
+    const bool is_linear = pass.verb == Verb::linear_form_by_pass;
+    const bool asks_ways = is_linear || pass.verb == Verb::product_backward || pass.verb == Verb::pairwise_backward ||
+                           pass.verb == Verb::product;
     if (!asks_ways) continue;
-    const Formula of_rows(pass.rows == PassRows::z ? ir::swap_sides(f) : f);
-    text += ways_on_gpu(of_rows, request_of(request, pass, of_rows, points), target);
+    const Expr own = is_linear ? sum(mercer::points().x * mercer::points().z) : f;
+    const Formula of_rows(pass.rows == PassRows::z ? ir::swap_sides(own) : own);
+    text += ways_on_gpu(of_rows, request_of(request, pass, of_rows, is_linear ? request.type : points), target);
   }
   return text;
 }

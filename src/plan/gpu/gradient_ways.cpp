@@ -64,7 +64,7 @@ Considered matrix_times_points(const Request& request, const Costs& costs, Plann
   if (gradient.weights != Kind::matrix || gradient.further.any())
     return Refusal{"no matrix weighs the pairs, or the pass has more than the gradient"};
   if (planner.formula().form != ir::Form::pairs) return kOfOwnField;
-  if (planner.derivative()->op != ir::Op::z) return Refusal{"the formula is not sum(x*z)"};
+  if (planner.derivative()->op != ir::Op::z) return Refusal{"the derivative by x is not z, as that of sum(x*z) is"};
   if (request.k <= kFewFeatures) return Refusal{"features", kFewFeatures + 1, real(request.k)};
   if (request.precision == Precision::direct) return kIsDirect;
   if (request.n == 0) return Refusal{"there are no points of z"};

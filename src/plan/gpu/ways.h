@@ -102,8 +102,8 @@ struct Way {
   Considered (*consider)(const Request& request, const Costs& costs, Planner& planner);
 };
 
-/// The list of a verb; the last way of it serves every call, but for gradients beside which the product with v does not
-/// pay.
+/// The list of a verb; the last way of it serves every call, but for gradients that are asked for with a product that
+/// takes less by itself.
 std::span<const Way* const> ways_of(Verb verb);
 
 /// Ways to take whatever the sizes are, for tests and comparisons: names, as "materialised" or
@@ -143,7 +143,7 @@ struct WayRecord {
   const Way* taken = nullptr;
 };
 
-/// The first offer; of a gradient beside which no way has the product with v, one without it (GradientPlan::product).
+/// The first offer; of a gradient with the product that no way has in its pass, one without it (GradientPlan::product).
 /// Throws unsupported where ways are forced and none of them serves.
 Choice choose(const Request& request, const Costs& costs, const ForcedWays& forced, Planner& planner);
 /// The choice, for people: all ways are asked, also those after the one that is taken.

@@ -33,6 +33,19 @@ TEST(TensorCoreFields, FormulasAndSizes) {
   });
 }
 
+/// Each way serves this gradient whatever its sizes are; the last one where a device lacks what another needs.
+TEST(TensorCoreFields, WaysThatAreForced) {
+  on_cuda([](TestContext& context) {
+    for (const char* way : {"grad_lowrank", "grad_gemm", "grad_contract", "stored_values"}) {
+      context.set_ways("kernel_gradient:" + std::string(way) + ",kernel_gradient:stored_values");
+      for (const std::int64_t k : {5, 20}) {
+        const Array x = normal(Dtype::float32, {6, k}, 1), z = normal(Dtype::float32, {70, k}, 2);
+        expect_gradient("exp(-sum((x-z)^2)/30)", x, z, normal(Dtype::float32, {2, 70}, 3), way, context);
+      }
+    }
+  });
+}
+
 /// Ranks know ties, and differences below what their values' pieces could tell apart.
 TEST(TensorCoreFields, EveryKindOfData) {
   on_cuda([](TestContext& context) {

@@ -275,10 +275,12 @@ std::vector<std::string> ways_of_passes(const ops::BackwardRequest& request, Dty
   dry.rehearsal.ways.clear();
   for (const ops::BackwardPass& pass : ops::plan_backward(request)) {
     if (pass.verb == Verb::point_form) f = parse(pass.formula), points = request.type;
-    const bool of_z = pass.rows == ops::PassRows::z, of_matrix = pass.verb == Verb::pairwise_backward;
-    const Formula own(of_z ? ir::swap_sides(f) : f);
+    const bool is_linear = pass.verb == Verb::linear_form_by_pass, of_z = pass.rows == ops::PassRows::z;
+    const bool of_matrix = is_linear || pass.verb == Verb::pairwise_backward;
+    const Formula own(is_linear ? parse("sum(x*z)") : of_z ? ir::swap_sides(f) : f);
     const std::int64_t m = of_z ? request.n : request.m, n = of_z ? request.m : request.n;
-    const Tensor x = dry.array({m, request.k}, points), z = dry.array({n, request.k}, points);
+    const Dtype stored = is_linear ? request.type : points;
+    const Tensor x = dry.array({m, request.k}, stored), z = dry.array({n, request.k}, stored);
     Arguments arguments;
     arguments.queue = dry.arguments.queue;
     for (const Expr& leaf : own.prepared().params) arguments.params[leaf->name] = 1.5;
@@ -288,9 +290,8 @@ std::vector<std::string> ways_of_passes(const ops::BackwardRequest& request, Dty
     if (uses.col) arguments.col = dry.array({n}, request.type);
     const Tensor weights = dry.array({m, of_matrix ? n : 1}, request.type), v = dry.array({n, 1}, request.type);
     ops::BackwardCall::Wanted wanted;
-    wanted.product = pass.product;
-    wanted.without_weight = pass.without_weight;
-    for (const std::string& by : pass.by)
+    if (!is_linear) wanted.product = pass.product, wanted.without_weight = pass.without_weight;
+    for (const std::string& by : is_linear ? std::vector<std::string>() : pass.by)
       by == "w" ? void(wanted.weights = true) : wanted.by.push_back(by.starts_with("p:") ? by.substr(2) : by);
     if (of_matrix || pass.verb == Verb::product_backward)
       ops::BackwardCall("dry", own, x, &z, weights, of_matrix ? nullptr : &v, wanted, arguments, dry.context);
