@@ -18,7 +18,8 @@ struct ExplainShape {
 
 /// Which call is explained, or has its floor.
 struct GpuCall {
-  std::string verb = "pairwise";  ///< or "kernel_product", "kernel_reduce", "knn", "kernel_gradient"
+  /// Or "kernel_product", "kernel_reduce", "knn", "kernel_gradient"; to be explained "kernel_agop" too.
+  std::string verb = "pairwise";
   std::int64_t items = 1;         ///< outputs of one accumulation: values of a parameter of the epilogue
   std::int64_t columns = 1;       ///< E of a product, O of a gradient, the neighbours of knn
   bool symmetric = false;         ///< half of the pairs are computed

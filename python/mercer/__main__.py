@@ -299,7 +299,7 @@ def _add_texts(add: Callable[..., argparse.ArgumentParser]) -> None:
     command.add_argument(
         "--verb",
         default="pairwise",
-        help="of a GPU kernel_product, kernel_reduce, knn or kernel_gradient too",
+        help="of a GPU kernel_product, kernel_reduce, knn, kernel_gradient or kernel_agop too",
     )
     command.add_argument("--columns", type=int, default=1, help="of v, or the neighbours (1)")
     command.add_argument(

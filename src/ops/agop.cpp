@@ -12,6 +12,7 @@
 #include "core/integers.h"
 #include "core/mutex.h"
 #include "kernels/cuda/arguments.h"
+#include "ops/agop_parts.h"
 #include "ops/coefficients.h"
 #include "ops/cuda_call.h"
 
@@ -22,7 +23,6 @@ using ops::PairCall;
 using ops::Shape;
 
 constexpr std::int64_t kSlots = 16;            // whose sum is another slot
-constexpr std::int64_t kMostTerms = 1 << 17;   // of an inner product: what products of matrices on GPUs take at once
 
 /// Entries first … first + count - 1 of an axis.
 Tensor narrowed(Tensor t, std::size_t axis, std::int64_t first, std::int64_t count) {
@@ -40,11 +40,10 @@ class OuterProducts {
     size_ = static_cast<std::int64_t>(size_of(call.type()));
     const std::int64_t m = call.m(), k = call.features();
     const std::int64_t outputs = std::max<std::int64_t>(1, shape_.outputs);
-    const std::int64_t row = std::max<std::int64_t>(1, call.items() * outputs * k * size_);
-    const std::int64_t most =
-        std::max<std::int64_t>(1, std::min(context.state().part_bytes / row, kMostTerms / outputs));
-    parts_ = std::max<std::int64_t>(1, ceil_div(m, most));
-    rows_ = std::max<std::int64_t>(1, ceil_div(m, parts_));
+    const std::int64_t row = call.items() * outputs * k * size_;
+    const ops::AgopParts parts = ops::agop_parts(m, outputs, row, context.state().part_bytes);
+    parts_ = parts.count;
+    rows_ = parts.rows;
     matrix_ = call.items() * k * k;
   }
 
@@ -182,6 +181,8 @@ void run_on_cuda(const OuterProducts& products, const PairCall& call, const Tens
   Queue asked = arguments.queue;
   asked.rehearsal = &inner;
   products.rehearse(nowhere, elsewhere, asked);
+  if (cuda::Rehearsal* const rehearsal = job.rehearsal())
+    rehearsal->ways.insert(rehearsal->ways.end(), inner.ways.begin(), inner.ways.end());
   const std::int64_t shared = workspace.add(inner.bytes);
   if (!workspace.take(job)) return;
   const cuda::Kernel sum = cuda::sum_splits(job);

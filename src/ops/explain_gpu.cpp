@@ -7,6 +7,7 @@
 #include "codegen/cuda_source.h"
 #include "core/cuda_driver.h"
 #include "core/error.h"
+#include "ops/agop_parts.h"
 #include "ops/explain_parts.h"
 #include "ops/formula_plans.h"
 #include "ops/tuned_plan.h"
@@ -57,6 +58,7 @@ NamedGpu gpu_named(const std::string& target) {
 Precision precision_of(const GpuCall& call) { return call.products > 0 ? Precision::fp32 : Precision::direct; }
 
 constexpr std::string_view kExplain = "explain", kFloor = "gpu_floor";  // calls, as errors name them
+constexpr std::string_view kAgop = "kernel_agop";  // which calls other verbs
 
 plan::Verb verb_of(const std::string& name, std::string_view op) {
   std::string known;
@@ -64,6 +66,7 @@ plan::Verb verb_of(const std::string& name, std::string_view op) {
     if (name == plan::name_of(verb)) return verb;
     known += fmt::format("{}{}", known.empty() ? "" : ", ", plan::name_of(verb));
   }
+  if (op == kExplain) known += fmt::format(", {}", kAgop);
   fail(ErrorKind::invalid_argument, "{}: the verb must be one of {}. Received \"{}\".", op, known, name);
 }
 
@@ -179,6 +182,27 @@ std::string pairs_text(const plan::GpuPairPlan& plan, ExplainShape shape, Dtype 
   return is_tile ? text + ops::section("source", source_text(plan, dtype)) : text;
 }
 
+/// The calls that kernel_agop makes for each part of its rows.
+std::string agop_text(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
+                      const GpuCall& call, std::int64_t part_bytes) {
+  const Dtype type = compute_type(dtype);
+  const std::int64_t row = call.columns * shape.k * static_cast<std::int64_t>(size_of(type));
+  const ops::AgopParts parts = ops::agop_parts(shape.m, call.columns, row, part_bytes);
+  plan::Request gradient, product;
+  gradient.verb = plan::Verb::gradient;
+  gradient.m = std::min(parts.rows, shape.m);
+  gradient.n = shape.n;
+  gradient.columns = call.columns;
+  gradient.k = product.m = product.n = shape.k;
+  gradient.type = gradient.out = product.type = product.out = product.points = type;
+  gradient.points = dtype;
+  product.k = call.columns * gradient.m;
+  product.symmetric = product.by_value = true;
+  return ops::formula_section(f) + ops::section("parts", fmt::format("{} of {} rows\n", parts.count, parts.rows)) +
+         ops::section("ways of the gradients of a part", ops::ways_on_gpu(f, gradient, target)) +
+         ops::section("ways of their inner products", ops::ways_on_gpu(Formula("sum(x*z)"), product, target));
+}
+
 }  // namespace
 
 namespace ops {
@@ -194,6 +218,7 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   const NamedGpu gpu = gpu_named(target);
   Context& context = Context::shared();
   call.products = products_of(context.precision());
+  if (call.verb == kAgop) return agop_text(f, shape, dtype, target, call, context.state().part_bytes);
   const plan::Request request = request_of(call, shape, dtype, gpu.info, context.precision(), kExplain);
   const Formula bound(explained(f));
   FormulaPlans plans(bound.prepared(), context);

@@ -253,6 +253,34 @@ TEST(Ways, BackwardsChooseByWhatWeighsThePairs) {
   EXPECT_EQ(dry.rehearsal.ways.back(), "few_features");
 }
 
+/// The ways that a text marks, in order.
+std::vector<std::string> marked_in(const std::string& text) {
+  std::vector<std::string> ways;
+  for (std::size_t at = text.find("\n* "); at != std::string::npos; at = text.find("\n* ", at + 1))
+    ways.push_back(text.substr(at + 3, text.find(':', at) - at - 3));
+  return ways;
+}
+
+/// kernel_agop takes the gradients of some rows and multiplies them.
+TEST(Ways, ExplainSaysWhatOuterProductsTake) {
+  Draw draw;
+  for (int turn = 0; turn < 40; ++turn) {
+    const Case c = draw();
+    const auto [m, n, k] = c.shape;
+    const Dtype type = compute_type(c.points);
+    DryBackward dry(c.capability);
+    const Formula f(c.text);
+    for (const Expr& leaf : f.prepared().params) dry.arguments.params[leaf->name] = 1.5;
+    if (f.prepared().uses.w) dry.arguments.w = dry.array({k}, type);
+    const Tensor z = dry.array({n, k}, c.points);
+    kernel_agop(f, dry.array({m, k}, c.points), &z, dry.array({c.columns, n}, type), dry.array({k, k}, type),
+                dry.arguments, dry.context);
+    const std::string text = explain(f, c.shape, c.points, "sm_" + std::to_string(c.capability),
+                                     {.verb = "kernel_agop", .columns = c.columns});
+    EXPECT_EQ(marked_in(text), dry.rehearsal.ways) << c.to_text() << "\n" << text;
+  }
+}
+
 /// The leaves by which backwards are explained, but for v.
 ops::BackwardRequest backward_of(const Formula& f, ExplainShape shape, Dtype points, int capability) {
   const Formula::Prepared& prepared = f.prepared();
@@ -317,9 +345,7 @@ TEST(Ways, ExplainSaysWhatBackwardsTake) {
       expected.insert(expected.end(), ways.begin(), ways.end());
     }
     const std::string text = ops::explain_backward(f, c.shape, c.points, "sm_" + std::to_string(c.capability));
-    std::vector<std::string> said;
-    for (std::size_t at = text.find("\n* "); at != std::string::npos; at = text.find("\n* ", at + 1))
-      said.push_back(text.substr(at + 3, text.find(':', at) - at - 3));
+    const std::vector<std::string> said = marked_in(text);
     EXPECT_EQ(said, expected) << c.to_text() << "\n" << text;
     taken.insert(said.begin(), said.end());
   }
