@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/cuda_driver.h"
+#include "core/error.h"
 #include "ir/split.h"
 #include "mercer/formula.h"
 #include "ops/backward_plan.h"
@@ -70,6 +71,15 @@ plan::Request request_of(const BackwardRequest& backward, const BackwardPass& pa
   return request;
 }
 
+/// What the ways of a pass say, or why it cannot run: a reduction without a derivative, say.
+std::string ways_or_error(const Formula& of_rows, const plan::Request& request, const std::string& target) {
+  try {
+    return ways_on_gpu(of_rows, request, target);
+  } catch (const Error& error) {
+    return fmt::format("cannot run: {}\n", error.what());
+  }
+}
+
 /// The passes on a GPU, and what the ways of those over the pairs say.
 std::string with_ways(const BackwardRequest& request, const std::string& target, Dtype points) {
   using Verb = BackwardPass::Verb;
@@ -84,7 +94,8 @@ std::string with_ways(const BackwardRequest& request, const std::string& target,
     if (!asks_ways) continue;
     const Expr own = is_linear ? sum(mercer::points().x * mercer::points().z) : f;
     const Formula of_rows(pass.rows == PassRows::z ? ir::swap_sides(own) : own);
-    text += ways_on_gpu(of_rows, request_of(request, pass, of_rows, is_linear ? request.type : points), target);
+    const Dtype stored = is_linear ? request.type : points;
+    text += ways_or_error(of_rows, request_of(request, pass, of_rows, stored), target);
   }
   return text;
 }

@@ -349,6 +349,9 @@ TEST(Ways, ExplainSaysWhatBackwardsTake) {
     EXPECT_EQ(said, expected) << c.to_text() << "\n" << text;
     taken.insert(said.begin(), said.end());
   }
+  const std::string refused =
+      ops::explain_backward(Formula("reduce(x-z, a0*0.5+t0, 0)"), {5000, 4000, 64}, Dtype::float32, "sm_90");
+  EXPECT_NE(refused.find("cannot run: differentiate: by x, z or w this reduce has no"), std::string::npos) << refused;
   EXPECT_GE(taken.size(), 5u) << "the passes should take most of the ways";
 }
 
