@@ -54,6 +54,48 @@ std::string phi_functions(const plan::GpuFieldPlan& plan, bool factors) {
   return text + weight_text({}, plan.problem.type) + phi_function(plan.program);
 }
 
+/// A function of doubles that field_beyond.cuh calls; `of`: where its results go.
+std::string beyond_function(const std::string& head, const ir::Program& program, const OutputName& of) {
+  const auto name = [](const Input& input) {
+    if (input.site == Site::x || input.site == Site::z) return std::string(input.site == Site::x ? "x" : "z");
+    const std::string own = site_name(input);
+    return input.site == Site::param ? "(double)" + own : own;
+  };
+  return head + "const REAL* params, double features) {\n" + cuda_statements(program, name, of) + "}\n";
+}
+std::string beyond_phi(const ir::Program& phi, const char* name) {
+  constexpr const char* kHead =
+      "  static MERCER_METHOD void take(double& value, const double* pair, double x, double z, double w, ";
+  const auto value = [](std::size_t) { return std::string("value"); };
+  return fmt::format("struct {} {{\n{}}};\n", name, beyond_function(kHead, phi, value));
+}
+
+/// What computes marked pairs again; no more than a definition where there are none.
+std::string beyond_text(const plan::GpuFieldPlan& plan, bool with_guard) {
+  const plan::FieldBeyond& beyond = plan.beyond;
+  if (!beyond) return define("BEYOND", std::int64_t{0});
+  const auto of_feature = [](const char* name) {
+    return fmt::format("MERCER_INLINE void {}(double* acc, const double* pair, double x, double z, double w, ", name);
+  };
+  const auto states = [](std::size_t s) { return fmt::format("acc[{}]", s); };
+  const auto values = [](std::size_t v) { return fmt::format("values[{}]", v); };
+  std::string identity;
+  for (std::size_t s = 0; s < beyond.identity.size(); ++s)
+    identity += fmt::format("  acc[{}] = {};\n", s, cuda_number(beyond.identity[s], Dtype::float64));
+  std::string text = define("BEYOND", 1) + define("BEYOND_NORMS", beyond.norms()) +
+                     define("BEYOND_STATES", static_cast<std::int64_t>(beyond.identity.size())) +
+                     define("BEYOND_VALUES", beyond.values()) + define("MARK_PLANE", beyond.mark);
+  if (!with_guard) text += mark_text(plan.problem.type) + skeleton({"power_below.cuh"});
+  text += "MERCER_INLINE void beyond_identity(double (&acc)[BEYOND_STATES]) {\n" + identity + "}\n";
+  text += beyond_function(of_feature("beyond_largest"), beyond.largest, states);
+  text += beyond_function(of_feature("beyond_update"), beyond.update, states);
+  text += beyond_function("MERCER_INLINE void beyond_epilogue(double* values, const double* acc, const double* pair, ",
+                          beyond.epilogue, values);
+  text += beyond_phi(beyond.phi, "BeyondPhi");
+  if (plan.problem.features > 0) text += beyond_phi(beyond.beside, "BeyondBeside");
+  return text + skeleton({"field_beyond.cuh"});
+}
+
 /// A fold's states: where they start, what becomes of them at a point n and in the end.
 std::string fold_functions(const plan::GpuFieldPlan& plan) {
   const ir::FieldFold& fold = plan.problem.field.fold;
@@ -100,11 +142,11 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   text += define("READS_WEIGHTS", plan.reads_weights) + define("READS_X", plan::reads_site(plan.program, {Site::x}));
   text += define("MARKED", plan.on_tensor_cores()) + define("FOLDS", plan.folds()) + define("STATES", plan.states());
   if (plan.folds())
-    return text + define("FACTORS", std::int64_t{0}) + weight_text({}, plan.problem.type) + fold_functions(plan) +
-           skeleton({"field.cuh"});
+    return text + define("FACTORS", std::int64_t{0}) + define("BEYOND", std::int64_t{0}) +
+           weight_text({}, plan.problem.type) + fold_functions(plan) + skeleton({"field.cuh"});
   // What tensor cores leave may have amplitudes and factors of all sizes; several outputs, a weight each, lost by it.
   const bool factors = plan.factors && plan.problem.outputs == 1 && !plan.on_tensor_cores();
-  return text + phi_functions(plan, factors) + skeleton({"field.cuh"});
+  return text + phi_functions(plan, factors) + beyond_text(plan, false) + skeleton({"field.cuh"});
 }
 
 std::string cuda_few_features_source(const GpuPairPlan& plan) {
@@ -126,6 +168,7 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += phi_functions(field, static_cast<bool>(field.factors)) + define("BESIDE", field.problem.features > 0);
   if (field.problem.features > 0)
     text += amplitude_function(field.beside_amplitude, "beside_amplitude") + phi_function(field.beside_value, "beside");
+  if (plan.guard) text += beyond_text(field, true);
   return text + skeleton({"few_features.cuh"});
 }
 

@@ -2,6 +2,7 @@
 
 #include "codegen/cuda_parts.h"
 #include "codegen/cuda_program.h"
+#include "plan/field_beyond.h"
 
 namespace mercer::codegen {
 namespace {
@@ -32,7 +33,22 @@ std::string range_text(const plan::GpuPairPlan& plan) {
          fmt::format("MERCER_INLINE bool is_out_of_range(const REAL* acc) {{ return {}; }}\n", tests);
 }
 
+std::string marks_text(const plan::GpuPairProblem& problem) {
+  if (problem.marked == 0) return {};
+  std::string marks = "false";
+  for (int p = problem.first_marked; p < problem.first_marked + problem.marked; ++p)
+    if (!plan::is_condition(problem.outputs[static_cast<std::size_t>(p)])) marks += fmt::format(" || p == {}", p);
+  return define("MARKS", 1) + mark_text(problem.type) +
+         fmt::format("MERCER_INLINE constexpr bool is_marked_output(int p) {{ return {}; }}\n", marks);
+}
+
 }  // namespace
+
+std::string mark_text(Dtype type) {
+  const bool wide = type == Dtype::float64;
+  return define("MARK", wide ? "float_of(0x7ff8a5a5a5a5a5a5ull)" : "float_of(0x7fc5a5a5u)") +
+         "MERCER_INLINE bool is_mark(REAL value) { return bits_of(value) == bits_of((REAL)MARK); }\n";
+}
 
 std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source) {
   const plan::GpuGuard& guard = plan.guard;
@@ -40,7 +56,7 @@ std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source) {
   std::string text = define("GUARDED", 1) + define("NORMS", guard.norms()) + define("GUARD_VANISHES", guard.vanishes) +
                      define("SAFE_STATES", static_cast<std::int64_t>(guard.identity.size())) +
                      define("GUARD_MERGES", !guard.merge.outputs.empty()) +
-                     define("SUMS_DECIDE", plan.sums_decide);
+                     define("SUMS_DECIDE", plan.sums_decide) + marks_text(plan.problem);
   const char* const names[] = {"GUARD_PANELS", "GUARD_POINTS", "GUARD_ROWS", "GUARD_VALUES"};
   for (int s = 0; s < 4; ++s) text += define(names[s], s);
   text += define("GUARD_SOURCE", static_cast<int>(source));
@@ -61,7 +77,7 @@ std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source) {
   text += function("void safe_epilogue",
                    std::string("REAL (&outputs)[OUTPUTS], const REAL* acc, const REAL* pair, ") + kOfPair,
                    statements(guard.epilogue, "outputs"));
-  return text + skeleton({"safe_norms.cuh"});
+  return text + skeleton({"power_below.cuh", "safe_norms.cuh"});
 }
 
 }  // namespace mercer::codegen

@@ -32,6 +32,8 @@ std::string epilogue_function(const plan::GpuPairPlan& plan);
 enum class GuardSource : std::uint8_t { panels, points, rows, values };
 /// What replaces values whose sums leave the range; nothing of a plan without a guard. Its kernel knows all else.
 std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source);
+/// What a marked value is (plan::GpuPairProblem): a NaN that no operation makes.
+std::string mark_text(Dtype type);
 /// What an epilogue outside of pair_tile.cuh is told.
 std::string epilogue_text(const plan::GpuPairPlan& plan, const std::string& function);
 std::string streams_defines(const plan::GpuPairPlan& plan);

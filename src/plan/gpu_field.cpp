@@ -367,7 +367,8 @@ std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
   const std::int64_t of_feature = count_of(pairs.sides.z_streams) + !are_points(pairs.sides.z_streams);
   const std::int64_t rows =
       pairs.problem.sizes.exact_features * of_feature + pairs.col_slots + field.reads_col + field.columns();
-  return kStages * rows * kPoints * kWord * few_features_words(field.problem);
+  const std::int64_t marks = field.beyond ? kFewFeaturesThreads : 0;
+  return kStages * rows * kPoints * kWord * few_features_words(field.problem) + marks;
 }
 
 int few_features_rows(const GpuPairPlan& pairs) {
@@ -423,11 +424,31 @@ void plan_fold(GpuFieldPlan& plan, const ir::LowerOptions& options) {
   plan.problem.outputs = std::clamp(kAccumulatorWords / (fold.states() * words), 1, plan.problem.outputs);
 }
 
+/// A linear factor, of squares of differences, keeps the range of their sums; so does the field beside.
+void plan_beyond(GpuFieldPlan& plan, const ir::FieldSplit& scaled) {
+  ir::FieldSplit& field = plan.problem.field;
+  const auto is_linear = [&](const Expr& phi) {
+    return !phi.empty() && factors_of(phi, plan.problem.type).linear != FieldFactors::Linear::none;
+  };
+  if (scaled.again.empty() || is_linear(field.field) || is_linear(field.beside)) return;
+  plan.beyond = field_beyond(scaled, field);
+}
+
+/// The two fields change places.
+void take_beside(GpuFieldPlan& plan) {
+  std::swap(plan.problem.field.field, plan.problem.field.beside);
+  if (plan.beyond) std::swap(plan.beyond.phi, plan.beyond.beside);
+}
+
 }  // namespace
 
-std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem) {
+std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given, const ir::FieldSplit& scaled) {
   auto plan = std::make_shared<GpuFieldPlan>();
-  plan->problem = problem;
+  plan->problem = given;
+  const GpuFieldProblem& problem = plan->problem;
+  plan_beyond(*plan, scaled);
+  if (problem.is_beside) take_beside(*plan);
+  if (!problem.field.fold) plan->factors = factors_of(problem.field.field, problem.type);
   ir::LowerOptions options;
   options.type = problem.type;
   options.params = problem.field.param_leaves();
@@ -437,8 +458,7 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& proble
   plan->uniforms = lower_uniforms(problem.field.uniforms, problem.field.params);
   plan->reads_row = reads_site(plan->program, {ir::Site::row}) || reads_site(plan->finish, {ir::Site::row});
   plan->reads_col = reads_site(plan->program, {ir::Site::col});
-  plan->reads_weights = reads_site(plan->program, {ir::Site::w});
-  if (!problem.field.fold) plan->factors = factors_of(problem.field.field, problem.type);
+  plan->reads_weights = reads_site(plan->program, {ir::Site::w}) || (plan->beyond && plan->beyond.reads_weights());
   if (problem.features > 0) plan_beside(*plan, options);
   if (problem.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;

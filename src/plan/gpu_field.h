@@ -9,6 +9,7 @@
 
 #include "ir/program.h"
 #include "ir/split.h"
+#include "plan/field_beyond.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer::plan {
@@ -97,6 +98,7 @@ struct GpuFieldProblem {
   int sums = 0;                 // beside it, sums of so many values of the pairs, and a value times the columns
   bool with_product = false;
   int features = 0;             // of sums by each, of the field beside; 0: there is none
+  bool is_beside = false;       // `field.beside` takes the place of the field, which is contracted apart from it
   int capability = 90;
   int cluster = 1;              // blocks of products that share coefficients times amplitudes, 1 or 2
   std::int64_t shared_per_block = 232448;
@@ -164,6 +166,8 @@ struct GpuFieldPlan {
   int tile_r() const { return by_doubles() ? 128 : 16 * thread_r; }
   int tile_f() const { return by_doubles() ? problem.columns_of_doubles : 16 * thread_f; }
   std::int64_t shared_bytes(std::int64_t n) const;
+
+  FieldBeyond beyond;  // at pairs whose values are marked
 };
 
 /// Of a field of few features, whose values of the pairs come from `pairs`: points m of a thread; bytes of shared
@@ -184,6 +188,7 @@ inline constexpr std::int64_t kFieldOutputs = 16;
 /// The same of products, of so many in all: twice as many where that takes no more columns.
 int most_product_outputs(std::int64_t outputs);
 
-std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& problem);
+/// `scaled`: the fields with their units (ir/safe_field.h), which read the amplitude behind `again`; or an empty one.
+std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given, const ir::FieldSplit& scaled = {});
 
 }  // namespace mercer::plan

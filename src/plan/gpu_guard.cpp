@@ -237,7 +237,7 @@ Expr compared_with_zero(const Expr& e, const std::vector<Expr>& sums) {
 
 }  // namespace
 
-GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs) {
+GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs, bool always) {
   GuardedOutputs guarded;
   guarded.outputs = outputs;
   bool reads_values = false;
@@ -255,7 +255,7 @@ GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs) {
     });
   }
   if (reads_values || norms.empty()) return {};
-  bool any = false;
+  bool any = always;
   for (Expr& output : guarded.outputs) {
     const Expr safe = ir::substitute(ir::safe_norms(output), norms);
     any = any || !same(safe, output);

@@ -33,12 +33,12 @@ struct GpuGuard {
   bool serves_products(double factor) const;
 };
 
-/// What outputs would read of norms, before they are split.
+/// What outputs would read of norms, before they are split. `always`: even if all of them stay as they are.
 struct GuardedOutputs {
   std::vector<Expr> sums;     // formulas of the sums
   std::vector<Expr> outputs;  // that read the norm of sum q as pair value q
 };
-GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs);
+GuardedOutputs guarded_outputs(const std::vector<Expr>& outputs, bool always = false);
 
 /// The split of outputs, and the guard that `guarded` makes of it, if any. Uniforms that only a guard reads are the
 /// split's, too.

@@ -643,12 +643,16 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   plan->planes = planes.plans;
   std::vector<Expr> outputs = planes.plans.empty() ? problem.outputs : planes.outputs;
   const bool single = problem.type == Dtype::float32;
-  auto guarded = planes.plans.empty() && !problem.rank_field ? guarded_outputs(outputs) : GuardedOutputs{};
+  auto guarded = planes.plans.empty() && !problem.rank_field ? guarded_outputs(outputs, problem.marked > 0)
+                                                             : GuardedOutputs{};
   if (single)
     for (std::vector<Expr>* list : {&outputs, &guarded.outputs})
       for (Expr& output : *list) output = with_powers_of_two(output);
   const ir::SplitOptions splitting{.uniform_divisors = divisors_of(problem), .hoist = true, .keep_ptx = single};
   plan->split = split_guarded(outputs, guarded, splitting, problem.type, plan->guard);
+  // Terms of a field are smaller than the sum is.
+  constexpr double kLeastOfFields = 0x1p-96;
+  if (problem.marked > 0 && plan->guard) plan->guard.least = std::max(plan->guard.least, single ? kLeastOfFields : 0);
   const ir::Split& split = plan->split;
   if (!plan->planes.empty()) {
     read_planes(plan->split, plan->planes.size());

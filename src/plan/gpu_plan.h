@@ -94,6 +94,8 @@ struct GpuPairProblem {
   MixedWork mixed_work = MixedWork::little;
   bool expands = false;         // and for expanded squares
   bool differs = false;         // and for differences by tensor cores
+  std::uint8_t first_marked = 0, marked = 0;  // outputs that are a mark where sums leave the range, from which a field
+                                              // knows that it is to be computed again (plan/field_beyond.h)
   BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,
                                 // that it is alone counts
   BilinearTile plane_product;   // for such sums among several (plan/sum_planes.h)

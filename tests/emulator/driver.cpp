@@ -29,6 +29,8 @@ constexpr int kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage =
               kNotReady = 600;
 constexpr std::size_t kPage = 4096, kMemory = std::size_t{8} << 30;
 
+unsigned long long events = 0;
+
 struct Module {
   void* library = nullptr;
   const emulator::Kernel* kernels = nullptr;
@@ -265,6 +267,9 @@ int cuCtxSynchronize() {
   return kSuccess;
 }
 
+/// What kernels have executed of pmevent since this was asked for.
+unsigned long long emulator_events() { return __atomic_exchange_n(&events, 0, __ATOMIC_RELAXED); }
+
 int cuModuleLoadData(void** module, const void* image) {
   const std::size_t bytes = image_bytes(image);
   if (bytes == 0) return kInvalidImage;
@@ -284,6 +289,8 @@ int cuModuleLoadData(void** module, const void* image) {
   auto* start = reinterpret_cast<void (*)(const emulator::Host*)>(::dlsym(loaded->library, "emulated_start"));
   if (loaded->kernels == nullptr || start == nullptr) return kInvalidImage;
   start(&emulator::kHost);
+  if (void* const counts = ::dlsym(loaded->library, "emulated_events"))
+    *static_cast<unsigned long long**>(counts) = &events;
   *module = loaded.release();
   return kSuccess;
 }

@@ -106,6 +106,15 @@ std::string without_shared(const std::string& text) {
   return out + text.substr(last);
 }
 
+/// Events that a profiler would count (driver.cpp), of a text that has some.
+const char* events_of(const std::string& text) {
+  if (text.find("\"pmevent 0;\"") == std::string::npos) return "";
+  return "extern \"C\" __attribute__((visibility(\"default\"))) unsigned long long* emulated_events = nullptr;\n"
+         "namespace emulator {\n"
+         "EMULATOR_PTX(\"pmevent 0;\", ()) { __atomic_fetch_add(emulated_events, 1, __ATOMIC_RELAXED); }\n"
+         "}\n";
+}
+
 struct KernelText {
   std::string name, cluster;
 };
@@ -130,6 +139,7 @@ std::string translate(const std::string& text, const std::vector<std::string>& o
     out += "#define " + option.substr(2, equals == std::string::npos ? equals : equals - 2) + " " +
            (equals == std::string::npos ? "1" : option.substr(equals + 1)) + "\n";
   }
+  out += events_of(text);
   out += "#line 1 \"kernel.cu\"\n" + without_shared(without_asm(text)) + "\n";
   const std::vector<KernelText> kernels = kernels_of(text);
   if (kernels.empty()) throw std::runtime_error("no kernel in the text");

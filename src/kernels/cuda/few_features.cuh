@@ -60,6 +60,40 @@ struct FewRow {
   }
 };
 
+#if BEYOND
+// What a pair is multiplied with, of output o.
+MERCER_INLINE double weight_of_pair(const FewFeaturesArguments& a, i64 m, i64 n, int o) {
+  if (WEIGHT_MATRIX) return ((const REAL*)a.weights)[m * a.weights_row + n * a.weights_column];
+  const REAL* const coefs = (const REAL*)a.coefs + n;
+  if (!ONE_OUTPUT) return coefs[o * a.coefs_ld];
+  double weight = 0;
+  for (int c = 0; c < a.field.outputs; ++c)
+    weight += (double)((const REAL*)a.rows)[c * a.rows_ld + m] * coefs[c * a.coefs_ld];
+  return weight;
+}
+MERCER_INLINE const REAL* few_point(const void* panels, const void* points, bool plain, i64 at) {
+  if (!plain) return (const REAL*)points + at;
+  return (const REAL*)panels + at / MERCER_PANEL * (EXACT_FEATURES * MERCER_PANEL) + at % MERCER_PANEL;
+}
+// A sum of points n that marked pairs have made no number, again.
+template <class Phi>
+static __device__ __noinline__ double sum_again(const FewFeaturesArguments& a, i64 m, int k, int o, i64 first,
+                                                i64 end) {
+  count_again();
+  const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
+  const REAL* const x = few_point(a.pairs.x, a.field.x, PLAIN_X, m);
+  const i64 x_step = PLAIN_X ? (i64)MERCER_PANEL : a.field.x_ld, z_step = PLAIN_Z ? (i64)MERCER_PANEL : a.field.z_ld;
+  double sum = 0;
+#pragma unroll 1
+  for (i64 n = first; n < end && sum == sum; ++n) {
+    const REAL* const z = few_point(a.pairs.z, a.field.z, PLAIN_Z, n);
+    const BeyondPair points = {x, z, (const REAL*)a.pairs.w, x_step, z_step, EXACT_FEATURES};
+    sum += weight_of_pair(a, m, n, o) * beyond<Phi>(points, k, 0.0, params);
+  }
+  return sum;
+}
+#endif
+
 struct FewFeatures {
   const FewFeaturesArguments& a;
   FewRow rows[ROWS];
@@ -132,6 +166,46 @@ struct FewFeatures {
     }
   }
 
+#if BEYOND
+  // Rows of the thread with marked pairs since sums were added to totals, a bit each, behind the slices.
+  static MERCER_METHOD unsigned char& marked_rows() {
+    extern __shared__ __align__(16) unsigned char shared[];
+    return shared[2 * SLICE_ROWS * SLICE * sizeof(REAL) + threadIdx.x];
+  }
+  MERCER_METHOD bool is_there(int r) const {
+    return (i64)blockIdx.x * (FEW_THREADS * ROWS) + threadIdx.x + r * FEW_THREADS < a.pairs.m;
+  }
+
+  // Sums with such pairs, behind slice s: those of points n from `first` on, where they go to the totals, and the
+  // further ones of the slice.
+  MERCER_METHOD void sum_marked(i64 s, i64 first, bool promotes) {
+    const u32 marked = marked_rows();
+    if (marked == 0) return;
+    const i64 end = (s + 1) * SLICE < a.pairs.n ? (s + 1) * SLICE : a.pairs.n;
+#if BESIDE
+#pragma unroll
+    for (int k = 0; k < EXACT_FEATURES; ++k)
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r) {
+        REAL& own = further[FIRST_BESIDE + k][r];
+        if ((marked >> r & 1) && own != own) own = (REAL)sum_again<BeyondBeside>(a, rows[r].m, k, 0, s * SLICE, end);
+      }
+#endif
+    if (!promotes) return;
+#pragma unroll
+    for (int o = 0; o < SUM_OUTPUTS; ++o)
+#pragma unroll
+      for (int r = 0; r < ROWS; ++r)
+#pragma unroll
+        for (int k = 0; k < EXACT_FEATURES; ++k) {
+          REAL& own = sum[o][r][k];
+          if ((ONE_OUTPUT || o < a.field.outputs) && (marked >> r & 1) && own != own)
+            own = (REAL)sum_again<BeyondPhi>(a, rows[r].m, k, o, first, end);
+        }
+    marked_rows() = 0;
+  }
+#endif
+
 #if GUARDED
   // In place of those whose sums are out of range.
   MERCER_METHOD void take_safe_values(REAL (&values)[ROWS][VECTOR][OUTPUTS],
@@ -151,6 +225,9 @@ struct FewFeatures {
           continue;
 #pragma unroll
         for (int p = 0; p < OUTPUTS; ++p) values[r][c][p] = again[p];
+#if BEYOND
+        if (is_there(r) && is_mark(again[MARK_PLANE])) marked_rows() |= 1 << r;
+#endif
       }
   }
 #endif
@@ -300,6 +377,9 @@ struct FewFeatures {
   MERCER_METHOD void run(REAL* shared) {
     const i64 slices = (a.pairs.n + SLICE - 1) / SLICE;
     const i64 first = slices * blockIdx.y / gridDim.y, end = slices * (blockIdx.y + 1) / gridDim.y;
+#if BEYOND
+    marked_rows() = 0;
+#endif
     if (first < end) {
       copy(shared, first * SLICE);
       fetch_weights(first * SLICE);
@@ -320,8 +400,13 @@ struct FewFeatures {
         else
           take<false>(slice, at, n0 + at, (int)left - at);
       }
+      const i64 since = (s - first) % SUM_SLICES;
+      const bool promotes = since == SUM_SLICES - 1 || s + 1 == end;
+#if BEYOND
+      sum_marked(s, (s - since) * SLICE, promotes);
+#endif
       promote_further();
-      if ((s - first) % SUM_SLICES == SUM_SLICES - 1 || s + 1 == end) promote();
+      if (promotes) promote();
     }
   }
 

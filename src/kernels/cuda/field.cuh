@@ -57,6 +57,52 @@ MERCER_INLINE bool is_wanted(const FieldArguments& a, i64 m0, i64 k0) {
   return __syncthreads_or(found);
 }
 
+#if BEYOND
+// Rows of the tile with a pair that is marked among points n, by warps.
+MERCER_INLINE void find_marked_rows(const FieldArguments& a, bool* rows, i64 m0, i64 first, i64 end) {
+#pragma unroll 1
+  for (int r = threadIdx.x / 32; r < TILE_R && m0 + r < a.m; r += FIELD_THREADS / 32) {
+    const REAL* const row = (const REAL*)a.pair + MARK_PLANE * a.pair_plane + (m0 + r) * a.pair_row;
+    bool found = false;
+#pragma unroll 4
+    for (i64 n = first + threadIdx.x % 32; n < end; n += 32) found |= is_mark(row[n]);
+    found = __any_sync(0xffffffffu, found);
+    if (threadIdx.x % 32 == 0) rows[r] = found;
+  }
+}
+// A sum of points n that marked pairs have made no number, again. Inlined: ptxas gives a kernel that calls a function
+// more registers, 172 for 128 or 121 for 80.
+MERCER_INLINE void sum_again(const FieldArguments& a, REAL& own, i64 m, int k, int o, i64 first, i64 end) {
+  count_again();
+  const REAL* params = a.params ? (const REAL*)a.params : (const REAL*)a.numbers;
+  const REAL features = (REAL)a.k, w = READS_WEIGHTS ? ((const REAL*)a.w)[k] : (REAL)0;
+  const REAL x = ((const REAL*)a.x)[k * a.x_ld + m], row[1] = {READS_ROW ? ((const REAL*)a.row)[m] : (REAL)0};
+  double sum = 0;
+#pragma unroll 1
+  for (i64 n = first; n < end && sum == sum; ++n) {
+    REAL pair[PLANES + 1];
+#pragma unroll
+    for (int p = 0; p < PLANES; ++p) pair[p] = ((const REAL*)a.pair)[p * a.pair_plane + m * a.pair_row + n];
+    double value;
+    if (is_mark(pair[MARK_PLANE])) {
+      const BeyondPair points = {(const REAL*)a.x + m, (const REAL*)a.z + n, (const REAL*)a.w, a.x_ld, a.z_ld, a.k};
+      value = beyond<BeyondPhi>(points, k, (double)pair[PLANES - 1], params);
+    } else {
+      const REAL z = ((const REAL*)a.z)[k * a.z_ld + n];
+#if FACTORS
+      value = (double)(amplitude(pair, params, features) * SCALE) * factor(x, z, w, params, features);
+      if (WEIGHTED) value *= weight_of(w);
+#else
+      const REAL col = COL_VALUES > 0 ? ((const REAL*)a.col)[n] : (REAL)0;
+      value = phi(x, z, w, row, &col, pair, params, features);
+#endif
+    }
+    sum += ((const REAL*)a.coef)[n * a.coef_ld + o] * value;
+  }
+  own = (REAL)sum;
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_constant__ FieldArguments a) {
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   REAL* const shared = (REAL*)shared_bytes;
@@ -221,6 +267,9 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
   }
   if (promoted_before) promote(false, true);
   REAL* out = (REAL*)a.out + (i64)blockIdx.z * a.out_split;
+#if BEYOND
+  u64 again = 0;
+#endif
 #pragma unroll
   for (int o = 0; o < OUTPUTS; ++o)
 #pragma unroll
@@ -228,12 +277,32 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
 #pragma unroll
       for (int f = 0; f < THREAD_F; ++f) {
         const i64 m = m0 + r * THREADS_R + tr, k = k0 + f * THREADS_F + tf;
-        if (o < a.outputs && m < a.m && k < a.k && is_marked(a, m, k))
-          out[o * a.out_output + m * a.out_row + k * a.out_feature] =
+        if (o < a.outputs && m < a.m && k < a.k && is_marked(a, m, k)) {
 #if FOLDS
-              finished(acc.value[o][r][f], row[r], params, features);
+          const REAL own = finished(acc.value[o][r][f], row[r], params, features);
 #else
-              WEIGHTED ? acc.value[o][r][f][0] * weight_of(w[f]) : acc.value[o][r][f][0];
+          REAL own = WEIGHTED ? acc.value[o][r][f][0] * weight_of(w[f]) : acc.value[o][r][f][0];
 #endif
+#if BEYOND
+          if (own != own) again |= (u64)1 << ((o * THREAD_R + r) * THREAD_F + f);
+#endif
+          out[o * a.out_output + m * a.out_row + k * a.out_feature] = own;
+        }
       }
+#if BEYOND
+  // After all stores, where registers are free and slices are done with.
+  if (!__syncthreads_or(again != 0)) return;
+  const i64 first_n = first * SLICE, end_n = end * SLICE < a.n ? end * SLICE : a.n;
+  bool* const marked = (bool*)shared;
+  find_marked_rows(a, marked, m0, first_n, end_n);
+  __syncthreads();
+#pragma unroll 1
+  for (; again; again &= again - 1) {
+    const int at = __ffsll((long long)again) - 1, f = at % THREAD_F, r = at / THREAD_F % THREAD_R;
+    const int o = at / (THREAD_F * THREAD_R), k = (int)k0 + f * THREADS_F + tf;
+    const i64 m = m0 + r * THREADS_R + tr;
+    if (marked[r * THREADS_R + tr])
+      sum_again(a, out[o * a.out_output + m * a.out_row + k * a.out_feature], m, k, o, first_n, end_n);
+  }
+#endif
 }

@@ -78,15 +78,6 @@ MERCER_INLINE bool are_equal(const PairArguments& a, const GuardedPair& pair) {
 #endif
 }
 
-MERCER_INLINE float power_below(float a) {
-  const int exponent = 0x7f000000 - (int)(bits_of(a) & 0x7f800000u);
-  return float_of((u32)(exponent > 0x00800000 ? exponent : 0x00800000));
-}
-MERCER_INLINE double power_below(double a) {
-  const i64 exponent = 0x7fe0000000000000ll - (i64)(bits_of(a) & 0x7ff0000000000000ull);
-  return float_of((u64)(exponent > 0x0010000000000000ll ? exponent : 0x0010000000000000ll));
-}
-
 // take(x, z, w) for the features first, first + STEP, ...
 template <int STEP, class Take>
 MERCER_INLINE void for_features(const PairArguments& a, const GuardedPair& pair, int first, const Take& take) {
@@ -143,6 +134,25 @@ MERCER_INLINE void add_in_order(REAL (&acc)[SAFE_STATES], const Add& add) {
 }
 #endif
 
+#if MARKS
+// In place of values that a field computes again (plan/field_beyond.h). Where a point is infinite, values stand: nobody
+// is to look for what is no number anyway.
+template <int LANES>
+MERCER_INLINE void mark_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, const GuardedPair& pair) {
+  bool finite = true;
+  for_features<LANES>(a, pair, LANES == 1 ? 0 : threadIdx.x % 32, [&](const REAL* xs, const REAL* zs, REAL) {
+#pragma unroll
+    for (int s = 0; s < X_STREAMS; ++s) finite = finite && magnitude(xs[s]) < INFINITY;
+#pragma unroll
+    for (int s = 0; s < Z_STREAMS; ++s) finite = finite && magnitude(zs[s]) < INFINITY;
+  });
+  if (LANES > 1) finite = __all_sync(0xffffffffu, finite);
+#pragma unroll
+  for (int p = 0; p < OUTPUTS; ++p)
+    if (finite && is_marked_output(p)) outputs[p] = (REAL)MARK;
+}
+#endif
+
 template <int LANES>
 MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, const REAL* params,
                                const GuardedPair& pair) {
@@ -187,6 +197,9 @@ MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
   for (int q = 0; q < NORMS; ++q)
     if (!(largest[q] < INFINITY)) acc[q] = 1;
   safe_epilogue(outputs, acc, largest, row, col, params, i, j, features);
+#if MARKS
+  mark_values<LANES>(outputs, a, pair);
+#endif
 }
 
 // Lanes may share the features of a pair unless some state wants them in order.

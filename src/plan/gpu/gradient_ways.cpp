@@ -4,6 +4,7 @@
 
 #include "core/integers.h"
 #include "core/key.h"
+#include "ir/safe_field.h"
 #include "plan/gpu/gradient_values.h"
 #include "plan/gpu/pair_ways.h"
 #include "plan/gpu/stored_ways.h"
@@ -42,6 +43,16 @@ Refusal too_small(const Request& request, const Costs& costs, const char* others
 
 ir::FieldSplit field_of(Planner& planner, const FurtherSums& further) {
   return field_of(planner.formula().expression, planner.derivative(), further);
+}
+
+/// The fields with their units, of a formula or of one whose amplitude the caller gives.
+ir::FieldSplit scaled_field_of(Planner& planner, const FurtherSums& further) {
+  const double most = ir::most_scale(Dtype::float64);
+  const PlannedFormula formula = planner.formula();
+  if (formula.form == ir::Form::fold) return {};
+  if (formula.form == ir::Form::field)
+    return ir::split_amplitude_field(formula.expression, false, {.most_scale = most});
+  return field_of(formula.expression, planner.derivative(), further, most);
 }
 
 /// What all plans of pairs start from: one kernel serves parameters that are numbers and those that are arrays.
@@ -112,7 +123,8 @@ Considered few_features(const Request& request, const Costs&, Planner& planner) 
     problem.outputs = field.field.pair_outputs;
     add_outputs(problem.outputs, planner.formula().expression, further);
     if (problem.outputs.empty()) problem.outputs = {0.0};
-    problem.field = plan_gpu_field(field);
+    problem.field = plan_gpu_field(field, scaled_field_of(planner, further));
+    if (problem.field->beyond) problem.marked = static_cast<std::uint8_t>(field.planes);
     return plan_gpu_pairs(problem);
   });
   const std::int64_t bytes = few_features_bytes(*plan.pairs);
@@ -235,16 +247,28 @@ GpuFieldProblem field_problem(const Request& request, const FieldUse& use) {
   return problem;
 }
 
-/// φ with what the pairs are weighed with.
-ir::FieldSplit weighed_field(const Request& request, Planner& planner, bool is_beside) {
+/// Fields times a weight of each pair, which is a value of it after all others.
+ir::FieldSplit weighed(ir::FieldSplit field) {
+  const auto weigh = [](Expr& phi, std::size_t values) {
+    if (!phi.empty()) phi = ir::leaf(ir::Op::pair_value, static_cast<int>(values)) * phi;
+  };
+  for (Expr* const phi : {&field.field, &field.beside}) weigh(*phi, field.pair_outputs.size());
+  for (Expr* const phi : {&field.scaled, &field.scaled_beside}) weigh(*phi, field.again.size());
+  return field;
+}
+
+/// The fields with what the pairs are weighed with.
+ir::FieldSplit weighed_field(const Request& request, Planner& planner) {
   const PlannedFormula formula = planner.formula();
   if (formula.form == ir::Form::fold) return ir::split_fold(formula.expression);
   if (formula.form == ir::Form::field) return amplitude_field(formula.expression, request.type);
-  ir::FieldSplit field = field_of(planner, request.gradient.further);
-  const Expr phi = is_beside ? field.beside : field.field;
-  const Expr weight = ir::leaf(ir::Op::pair_value, static_cast<int>(field.pair_outputs.size()));
-  field.field = has_weight_plane(request) ? weight * phi : phi;
-  return field;
+  const ir::FieldSplit field = field_of(planner, request.gradient.further);
+  return has_weight_plane(request) ? weighed(field) : field;
+}
+ir::FieldSplit weighed_scaled_field(const Request& request, Planner& planner) {
+  const ir::FieldSplit field = scaled_field_of(planner, request.gradient.further);
+  const bool weighs = has_weight_plane(request) && planner.formula().form == ir::Form::pairs;
+  return weighs && !field.again.empty() ? weighed(field) : field;
 }
 
 KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, Planner& planner,
@@ -257,10 +281,11 @@ KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, P
                 further.weights, formula.key, problem.type, problem.outputs, problem.product_outputs, problem.cluster,
                 problem.thread_features, problem.linear, problem.capability, problem.shared_per_block);
   return planner.field(key, [&] {
-    problem.field = weighed_field(request, planner, is_beside);
+    problem.field = weighed_field(request, planner);
+    problem.is_beside = is_beside;
     const bool has_plane = formula.reads_amplitude || has_weight_plane(request);
     problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + has_plane;
-    return plan_gpu_field(problem);
+    return plan_gpu_field(problem, weighed_scaled_field(request, planner));
   });
 }
 
@@ -281,14 +306,18 @@ KeptPlan<GpuPairPlan> values_plan(const Request& request, const Costs& costs, co
   const std::string key =
       key_of("values of a gradient", request, planner, formula.form, problem.bytes, problem.product,
              problem.plane_product, problem.sizes, field.linear != nullptr, field.has_units(),
-             columns_at_once(columns));
+             static_cast<bool>(field.beyond), columns_at_once(columns));
   return planner.pairs(key, [&] {
     problem.outputs = values_of(field);
+    const auto amplitudes = static_cast<std::uint8_t>(problem.outputs.size());
+    if (field.beyond) problem.marked = amplitudes;
     if (further.has_sums()) {
       std::vector<Expr> beside;
       add_outputs(beside, formula.expression, further);
       problem.stored_sums = plan_stored_sums(problem.outputs, beside, columns, request.type);
       problem.outputs = problem.stored_sums->split.reductions;
+      problem.first_marked = static_cast<std::uint8_t>(problem.outputs.size() - amplitudes);
+      if (!problem.stored_sums->as_they_are) problem.marked = 0;
     }
     return plan_gpu_pairs(problem);
   });

@@ -23,6 +23,7 @@
 #include "core/sanitized.h"
 #include "device/nvrtc.h"
 #include "ir/passes.h"
+#include "ir/safe_field.h"
 #include "plan/bare_sums.h"
 #include "plan/differences.h"
 #include "plan/gpu_floor.h"
@@ -64,6 +65,7 @@ struct TileRow {
 
 constexpr const char* kL1 = "sum(abs(x-z))";
 constexpr const char* kLaplace = "exp(-sum(abs(x-z))/b)";
+constexpr const char* kCubes = "sum(abs(x-z)^3)^(1/3)";
 constexpr const char* kGauss = "exp(-sum(square(x-z))/(2*b^2))";
 constexpr const char* kLong = "expm1(tanh(sin(sum(x*z)/8)))*b";
 constexpr const char* kTwoSums = "exp(-sum(square(x-z))/b)*sum(x*z)";
@@ -228,6 +230,7 @@ struct FieldRow {
   plan::StoredValues lie = plan::StoredValues::padded;
   bool by_matrix = false;       // weighed with one
   bool by_weights = false;      // sums by w beside the gradient
+  bool beyond = false;          // made again at the ends of the range
 
   plan::FieldWeights::Kind kind() const {
     using Kind = plan::FieldWeights::Kind;
@@ -290,6 +293,16 @@ const FieldRow kFields[] = {
     {.name = "backward-matrix-128", .text = kGauss, .rank_features = 128, .by_matrix = true},
     {.name = "gradient-few-float64", .text = kGauss, .type = Dtype::float64, .few_features = 3},
     {.name = "gradient-float64", .text = kGauss, .outputs = 4, .type = Dtype::float64},
+    {.name = "gradient-cubes", .text = kCubes, .everywhere = true, .beyond = true},
+    {.name = "gradient-cubes-16", .text = kCubes, .outputs = 16, .beyond = true},
+    {.name = "gradient-cubes-products", .text = kCubes, .outputs = 16, .tensor_cores = true, .beyond = true},
+    {.name = "gradient-cubes-float64", .text = kCubes, .outputs = 4, .type = Dtype::float64, .beyond = true},
+    {.name = "gradient-cubes-few-3", .text = kCubes, .everywhere = true, .few_features = 3, .beyond = true},
+    {.name = "gradient-cubes-few-3-10", .text = kCubes, .outputs = 10, .few_features = 3, .beyond = true},
+    {.name = "gradient-cubes-few-16", .text = kCubes, .few_features = 16, .beyond = true},
+    {.name = "gradient-cubes-few-float64", .text = kCubes, .type = Dtype::float64, .few_features = 3, .beyond = true},
+    {.name = "backward-cubes-few-3-weights", .text = "log(sum(w*abs(x-z)^3))", .few_features = 3, .by_matrix = true,
+     .by_weights = true, .beyond = true},
 };
 
 struct Kernel {
@@ -404,8 +417,12 @@ class Collection {
     if (row.rank_features > 0) return add_rank_field(row);
     plan::GpuFieldProblem second;
     const Expr f = ir::simplify(parse(row.text));
-    second.field = ir::split_field(ir::simplify(differentiate(f, points().x)),
-                                   row.by_weights ? ir::simplify(differentiate(f, weights())) : Expr());
+    const auto fields = [&](double most_scale) {
+      return ir::split_field(ir::simplify(differentiate(f, points().x)),
+                             row.by_weights ? ir::simplify(differentiate(f, weights())) : Expr(),
+                             {.most_scale = most_scale});
+    };
+    second.field = fields(0);
     second.type = row.type;
     second.outputs = static_cast<int>(std::min<std::int64_t>(row.outputs, plan::kFieldOutputs));
     if (row.tensor_cores) {
@@ -433,7 +450,8 @@ class Collection {
     second.weights = row.kind();
     second.with_product = row.sums > 0 && !row.by_matrix;
     second.sums = row.sums;
-    const auto plan = plan::plan_gpu_field(second);
+    const auto plan = plan::plan_gpu_field(
+        second, row.beyond ? fields(ir::most_scale(Dtype::float64)) : ir::FieldSplit());
     if (row.few_features > 0) return add_few_features(row, plan);
     FieldSources sources = field_sources(*plan, target_);
     if (const plan::BilinearTile& stored = plan->problem.stored)
@@ -456,6 +474,7 @@ class Collection {
     }
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;
+    if (plan->beyond) first.marked = static_cast<std::uint8_t>(first.outputs.size());
     if (row.sums > 0) {
       const Expr f = parse(row.text);
       first.stored_sums =
@@ -498,6 +517,7 @@ class Collection {
   void add_few_features(const FieldRow& row, const std::shared_ptr<const plan::GpuFieldPlan>& field) {
     plan::GpuPairProblem pairs = problem({8192, 8192, row.few_features}, row.type);
     pairs.outputs = field->problem.field.pair_outputs;
+    if (field->beyond) pairs.marked = static_cast<std::uint8_t>(pairs.outputs.size());
     add_further(pairs, row, !row.by_matrix);
     pairs.consumer = Consumer::field;
     pairs.field = field;

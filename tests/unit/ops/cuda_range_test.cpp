@@ -1,8 +1,10 @@
 // Distances whose sums of powers leave the range of normal numbers before they do: points of all sizes in one call.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "core/emulated.h"
 #include "ops/context.h"
@@ -193,8 +195,9 @@ void expect_folds(const Norm& norm, std::int64_t k, Dtype type, TestContext& con
     std::vector<double> row;
     for (std::int64_t j = 0; j < n; ++j) row.push_back(distance(x, z, i, j, norm.p));
     std::sort(row.begin(), row.end());
-    if (folds.has_maximum)
+    if (folds.has_maximum) {
       ASSERT_NEAR(most(i), row.back(), norm.bound(type) * row.back()) << what << ", row " << i;
+    }
     for (std::int64_t c = 0; c < count; ++c)
       ASSERT_LE(std::abs(values(i, c) - row[c]), 2 * norm.bound(type) * row[c])
           << what << ", p = " << norm.p << ", row " << i << ": " << values(i, c) << " for " << row[c];
@@ -220,30 +223,186 @@ TEST(CudaRange, Folds) {
   });
 }
 
-/// The sum over n of coef[n] (x - z) / |x - z|: unit vectors, whatever the distances.
-void expect_gradients(std::int64_t k, Dtype type, TestContext& context) {
-  const std::int64_t m = 70, n = 90;
+/// What a derivative by x[m][f] is made of: t in units of the distance. Neither a power of t nor one of the distance
+/// need be a number of the type.
+double gap_of_feature(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n, std::int64_t f, double p) {
+  const long double d = distance(x, z, m, n, p), t = static_cast<long double>(value_at(x, m, f)) - value_at(z, n, f);
+  return d > 0 ? static_cast<double>(t / d) : 0;
+}
+double derivative(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n, std::int64_t f, double p) {
+  const double gap = gap_of_feature(x, z, m, n, f, p);
+  return std::copysign(std::pow(std::abs(gap), p - 1), gap);
+}
+
+Array weights_of(Dtype type, Shape shape) {
+  int at = 0;
+  return Array(type, shape).fill([&] { return 1 + at++ % 7; });
+}
+
+/// out[o][i][f] is the sum over j of weight(o, i, j) times the derivative.
+template <class Weight>
+void expect_gradient(const Array& out, const Tensor& x, const Tensor& z, const Norm& norm, const Weight& weight,
+                     const std::string& what) {
+  const std::int64_t features = x.shape[1];
+  for (std::int64_t o = 0; o < out.shape()[0]; ++o)
+    for (std::int64_t i = 0; i < x.shape[0]; ++i)
+      for (std::int64_t f = 0; f < features; ++f) {
+        double wanted = 0, size = 0;
+        for (std::int64_t j = 0; j < z.shape[0]; ++j) {
+          wanted += weight(o, i, j) * derivative(x, z, i, j, f, norm.p);
+          size += weight(o, i, j);
+        }
+        ASSERT_NEAR(out(o, i, f), wanted, norm.bound(x.dtype) * size)
+            << what << ", p = " << norm.p << ", " << features << " features at " << o << "," << i << "," << f;
+      }
+}
+
+void expect_gradients(const Norm& norm, std::int64_t k, std::int64_t outputs, Dtype type, TestContext& context) {
+  const std::int64_t m = is_emulated() ? 35 : 70, n = is_emulated() ? 70 : 90;
   const Array x = points_of_sizes(m, k, 1, type), z = points_of_sizes(n, k, 2, type);
-  const Tensor other = z, here = x;
-  Array coef(type, {n}), out(type, {m, k});
-  double size = 0;
-  for (std::int64_t j = 0; j < n; ++j) coef.set({j}, 1 + static_cast<double>(j % 7)), size += coef(j);
-  kernel_gradient("sqrt(sum((x-z)^2))", x, &other, coef, out, {}, context);
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t f = 0; f < k; ++f) {
-      double wanted = 0;
-      for (std::int64_t j = 0; j < n; ++j)
-        if (const double d = distance(here, other, i, j, 2); d > 0) wanted += coef(j) * ((x(i, f) - z(j, f)) / d);
-      ASSERT_NEAR(out(i, f), wanted, (type == Dtype::float64 ? 1e-13 : 1e-6) * size) << k << " features at " << i;
-    }
+  const Tensor other = z;
+  const Array coef = weights_of(type, {outputs, n}), out(type, {outputs, m, k});
+  kernel_gradient(norm.text().c_str(), x, &other, coef, out, {}, context);
+  expect_gradient(out, x, z, norm, [&](auto o, auto, auto j) { return coef(o, j); }, std::string(name_of(type)));
 }
 
 TEST(CudaRange, Gradients) {
   on_cuda([](TestContext& context) {
     Turns turns(3);
+    for (const Norm& norm : {Norm{3}, {2}, {10}, {1.3}})
+      for (Dtype type : {Dtype::float32, Dtype::float64})
+        for (std::int64_t k : {3, 20}) {
+          // Types and features differ in code; norms in their powers.
+          if (turns.leaves_out() || (norm.p > 3 && type == Dtype::float64)) continue;
+          expect_gradients(norm, k, 2, type, context);
+          if (::testing::Test::HasFailure()) return;
+        }
+  });
+}
+
+/// Products with the powers of the differences leave rows with pairs out of range to multiply-adds.
+TEST(CudaRange, GradientsOnTensorCores) {
+  on_cuda([](TestContext& context) {
+    context.state().own_costs().tensor_cores_from = 0;
+    expect_gradients({3}, 20, 3, Dtype::float32, context);
+  });
+}
+
+/// A field of the caller's, whose sum is a value of the pair beside the amplitude.
+TEST(CudaRange, Fields) {
+  on_cuda([](TestContext& context) {
+    for (Dtype type : {Dtype::float32, Dtype::float64}) {
+      const Array x = points_of_sizes(35, 18, 1, type), z = points_of_sizes(40, 18, 2, type);
+      const Array amplitude = weights_of(type, {35, 40}), coef = weights_of(type, {2, 40}), out(type, {2, 35, 18});
+      const Expr phi = parse("sum(sign(x-z)*(x-z)^2*sum(abs(x-z)^3)^(-2/3))")->args[0];
+      gradient_field(phi, x, z, amplitude, coef, out, {}, context);
+      expect_gradient(out, x, z, {3}, [&](auto o, auto i, auto j) { return coef(o, j) * amplitude(i, j); },
+                      std::string(name_of(type)));
+    }
+  });
+}
+
+/// One pass for both derivatives, by points and by the weights of the features, of the logarithm of a sum.
+TEST(CudaRange, Backwards) {
+  on_cuda([](TestContext& context) {
+    Turns turns(3);
     for (Dtype type : {Dtype::float32, Dtype::float64})
-      for (std::int64_t k : {3, 40})
-        if (!turns.leaves_out()) expect_gradients(k, type, context);
+      for (std::int64_t k : {3, 20}) {
+        if (turns.leaves_out()) continue;
+        const std::int64_t m = 35, n = 70;
+        const Array x = points_of_sizes(m, k, 1, type), z = points_of_sizes(n, k, 2, type);
+        const Array u = weights_of(type, {m, 2}), v = weights_of(type, {n, 2}), out(type, {1, m, k}),
+                    by_weights(type, {k, m}), ones = filled(type, {k}, std::vector<double>(k, 1));
+        Tensor own = out, beside = by_weights;
+        const Tensor other = z, w = ones;
+        own.shape.erase(own.shape.begin());
+        own.strides.erase(own.strides.begin());
+        const auto weight = [&](auto, auto i, auto j) { return u(i, 0) * v(j, 0) + u(i, 1) * v(j, 1); };
+        product_gradient("sum(abs(x-z)^3)^(1/3)", x, &other, u, v, own, {}, context);
+        expect_gradient(out, x, z, {3}, weight, std::string(name_of(type)));
+        Arguments arguments;
+        arguments.w = w;
+        BesideGradient further;
+        further.by_weights = &beside;
+        ASSERT_TRUE(product_backward("log(sum(w*abs(x-z)^3))", x, &other, u, v, own, further, arguments, context));
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t f = 0; f < k; ++f) {
+            double by_point = 0, size = 0, by_weight = 0, sum = 0;
+            for (std::int64_t j = 0; j < n; ++j) {
+              const double d = distance(x, z, i, j, 3), gap = gap_of_feature(x, z, i, j, f, 3), c = weight(0, i, j);
+              if (d == 0) continue;
+              by_point += c * 3 * gap * std::abs(gap) / d;
+              by_weight += c * std::pow(std::abs(gap), 3);
+              size += c * 3 / d;
+              sum += c;
+            }
+            const double bound = type == Dtype::float64 ? 1e-13 : 2e-6;
+            ASSERT_NEAR(out(0, i, f), by_point, bound * size) << name_of(type) << ", " << k << " features at " << i;
+            ASSERT_NEAR(by_weights(f, i), by_weight, bound * sum) << name_of(type) << ", " << k << " features at " << i;
+          }
+      }
+  });
+}
+
+/// Sums that were made again since the last call; on a GPU, where nobody counts, none.
+std::optional<std::uint64_t> sums_again() {
+  void* const driver = is_emulated() ? ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD) : nullptr;
+  if (driver == nullptr) return {};
+  const auto events = reinterpret_cast<unsigned long long (*)()>(::dlsym(driver, "emulator_events"));
+  ::dlclose(driver);
+  return events();
+}
+
+/// Points of one size with one pair, the last points of both sides, so close that its sum is no number.
+struct ClosePair {
+  std::int64_t m = 33, n = 300, features;
+  Array x, z;
+  ClosePair(std::int64_t k, Dtype type) : features(k), x(type, {m, k}), z(type, {n, k}) {
+    std::mt19937 random(3);
+    std::normal_distribution<double> normal;
+    for (Array* points : {&x, &z}) points->fill([&] { return normal(random); });
+    const double size = type == Dtype::float64 ? 1e-200 : 1e-25;
+    for (std::int64_t f = 0; f < k; ++f) x.set({m - 1, f}, 0), z.set({n - 1, f}, size * (1 + static_cast<double>(f)));
+  }
+};
+
+/// What is no number for the data's sake costs nothing: sums are made again of the row with such a pair alone.
+void expect_few_again(std::int64_t k, Dtype type, double value, bool of_z, TestContext& context) {
+  const std::int64_t outputs = 2, ill = 5;
+  ClosePair points(k, type);
+  (of_z ? points.z : points.x).set({ill, k - 1}, value);
+  const Tensor other = points.z;
+  const Array coef = weights_of(type, {outputs, points.n}), out(type, {outputs, points.m, k});
+  sums_again();
+  kernel_gradient(Norm{3}.text().c_str(), points.x, &other, coef, out, {}, context);
+  const std::string what = std::to_string(k) + " features, " + std::string(name_of(type));
+  if (const auto again = sums_again()) EXPECT_EQ(*again, static_cast<std::uint64_t>(outputs * k)) << what;
+  for (std::int64_t o = 0; o < outputs; ++o)
+    for (std::int64_t i = 0; i < points.m; ++i) {
+      if (of_z || i == ill) {
+        EXPECT_TRUE(std::isnan(out(o, i, k - 1))) << what << " at " << o << "," << i;
+        continue;
+      }
+      for (std::int64_t f = 0; f < k; ++f) {
+        double wanted = 0, size = 0;
+        for (std::int64_t j = 0; j < points.n; ++j) {
+          wanted += coef(o, j) * derivative(points.x, other, i, j, f, 3);
+          size += coef(o, j);
+        }
+        ASSERT_NEAR(out(o, i, f), wanted, Norm{3}.bound(type) * size) << what << " at " << o << "," << i << "," << f;
+      }
+    }
+}
+
+TEST(CudaRange, ValuesOfTheDataAreNotLookedFor) {
+  on_cuda([](TestContext& context) {
+    Turns turns(2);
+    for (std::int64_t k : {3, 20})
+      for (Dtype type : {Dtype::float32, Dtype::float64}) {
+        if (turns.leaves_out()) continue;
+        for (double value : {std::nan(""), HUGE_VAL})
+          for (bool of_z : {false, true}) expect_few_again(k, type, value, of_z, context);
+      }
   });
 }
 
