@@ -12,6 +12,7 @@
 
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer {
 
@@ -24,30 +25,8 @@ struct DenseArray {
   std::vector<std::int64_t> outer_strides = {}, inner_strides = {};
 };
 
-/// Orders from which Cholesky's factorisation of float32 goes by blocks, on tensor cores, on a device that has them.
-inline constexpr std::int64_t kBlockedFrom = 4608;
-
-/// Orders from which LU of float32 goes so, on a device of compute capability 9.0.
-inline constexpr std::int64_t kLuFrom = 2048;
-
-/// Orders up to which matrices are factored, and solved with, by kernels of our own on a CUDA device, where those serve
-/// them (backend/cuda/small_matrices.h).
-inline constexpr std::int64_t kSmallUntil = 128;
-
-/// How that LU is made; 0: by the order.
-struct LuChoice {
-  std::int64_t from = kLuFrom;
-  std::int64_t block = 0;    // columns of a block, multiples of 32, at most 1024
-  int rows = 0;              // of a thread of the panel's kernel: 2, 4, 8, 16
-  std::int64_t cluster = 0;  // at least so many blocks of that: 1, 2, 4, 8, 16
-};
-
 /// What info says of a matrix that holds NaN or an infinity.
 inline constexpr std::int64_t kNotFinite = -1;
-
-/// Scratch memory of matrices that go through a device together, and of right-hand sides likewise. Routines of batches
-/// count elements, or bytes, in 32 bits.
-inline constexpr std::int64_t kDenseBytes = std::int64_t{512} << 20;
 
 /// How a triangle is solved with: as it is or transposed, with ones on its diagonal or what lies there.
 struct TriangleUse {
@@ -64,10 +43,7 @@ struct DenseJob {
   std::int64_t rows = 0, cols = 0;                   // of a, which is square but for lu_factor
   std::int64_t order = 0;                            // the smaller of the two
   bool lower = true;  // which triangle of a is read
-  std::int64_t part_bytes = kDenseBytes;
-  std::int64_t blocked_from = kBlockedFrom;
-  LuChoice lu = {};
-  std::int64_t small_until = kSmallUntil;
+  plan::DenseCosts costs = plan::costs_of(plan::kMeasuredCapability).dense;  // of the device
   std::vector<double> jitter = {};  // parts of the mean of the diagonal to add to it, tried in this order
 
   /// Where an item of the array lies.

@@ -159,7 +159,7 @@ std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) 
   text += define("OUTPUTS", static_cast<std::int64_t>(plan.problem.outputs.size()));
   text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
   text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
-  return text + define("LONG_EPILOGUE", plan.long_epilogue()) + function + skeleton({"pair_params.cuh"});
+  return text + define("LONG_EPILOGUE", plan.long_epilogue) + function + skeleton({"pair_params.cuh"});
 }
 
 std::string wide_defines(const plan::BilinearTile& tile, plan::VPieces pieces) {

@@ -192,7 +192,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
   text += update_defines(plan);
-  text += define("LONG_EPILOGUE", plan.long_epilogue());
+  text += define("LONG_EPILOGUE", plan.long_epilogue);
   const int mixed = plan.mixed_sixteenths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
   text += define("MIXED", mixed);
   const int differences = !plan.differs || part == TilePart::integers ? 0 : by_differences ? 1 : 2;

@@ -41,7 +41,8 @@ class OuterProducts {
     const std::int64_t m = call.m(), k = call.features();
     const std::int64_t outputs = std::max<std::int64_t>(1, shape_.outputs);
     const std::int64_t row = call.items() * outputs * k * size_;
-    const ops::AgopParts parts = ops::agop_parts(m, outputs, row, context.state().part_bytes);
+    const plan::Costs& costs = context.state().costs_on(x.device, arguments.queue);
+    const ops::AgopParts parts = ops::agop_parts(m, outputs, row, costs.part_bytes);
     parts_ = parts.count;
     rows_ = parts.rows;
     matrix_ = call.items() * k * k;

@@ -393,7 +393,8 @@ cuda::PairJob PairCall::job(Context& context) const {
   }
   job.type = type();
   job.same_points = same_points_;
-  job.part_bytes = context.state().part_bytes;
+  job.own_costs = &context.state().costs_on(x_.device, arguments_.queue);
+  job.part_bytes = job.own_costs->part_bytes;
   return job;
 }
 

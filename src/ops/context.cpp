@@ -13,6 +13,7 @@
 #include "core/mutex.h"
 #include "core/nvrtc.h"
 #include "mercer/explain.h"
+#include "ops/device_costs.h"
 #include "ops/settings.h"
 #include "plan/target.h"
 
@@ -126,6 +127,16 @@ void Context::set_ways(const std::string& names) {
   plan::ForcedWays ways(names, "ways");
   const std::lock_guard lock(state_->ways_mutex);
   state_->forced_ways = &state_->ways_given.emplace_back(std::move(ways));
+}
+
+const plan::Costs& Context::State::costs_on(Device device, const Queue& queue) const {
+  if (costs) return *costs;
+  const auto index = static_cast<std::size_t>(device.index);
+  const CudaDevice* const planned = queue.rehearsal != nullptr ? queue.rehearsal->device : nullptr;
+  if (device.kind != DeviceKind::cuda) return plan::costs_of(plan::kMeasuredCapability);
+  if (planned != nullptr) return ops::device_costs(*planned);
+  if (index >= cuda_devices().size()) return plan::costs_of(plan::kMeasuredCapability);  // the call fails elsewhere
+  return ops::device_costs(cuda_devices()[index]);
 }
 
 std::size_t Context::plan_count() const {

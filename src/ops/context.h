@@ -10,7 +10,6 @@
 #include "backend/cpu/operations.h"
 #include "backend/cuda/kron.h"
 #include "backend/cuda/operations.h"
-#include "backend/dense_job.h"
 #include "core/mutex.h"
 #include "core/parallel.h"
 #include "core/recent_cache.h"
@@ -22,7 +21,10 @@ namespace mercer {
 struct Context::State {
   State();
   /// Its own costs, at first those of an H200.
-  plan::Costs& own_costs() { return costs ? *costs : costs.emplace(plan::costs_of(plan::kOfWarpgroups)); }
+  plan::Costs& own_costs() { return costs ? *costs : costs.emplace(plan::costs_of(plan::kMeasuredCapability)); }
+  /// What ways cost on a device, or on that which a rehearsal plans for; of the CPU, which has none of its own, those
+  /// sizes of an H200 that calls there take.
+  const plan::Costs& costs_on(Device device, const Queue& queue) const;
   /// Plans kept: more than a program uses, few enough that a stream of new formulas does not grow memory.
   static constexpr std::size_t kPlans = 256;
 
@@ -32,18 +34,8 @@ struct Context::State {
   std::atomic<const plan::ForcedWays*> forced_ways;  // the last of ways_given, which calls may still read
   Mutex ways_mutex;
   std::list<plan::ForcedWays> ways_given;
-  std::optional<plan::Costs> costs;                   // in place of every device's own: tests, before their first call
-  bool products_by_warps = false;                     // likewise, where a GPU has both kinds
-  std::int64_t part_bytes = cuda::kPartBytes;         // likewise
-  std::int64_t dense_bytes = kDenseBytes;  // likewise
-  std::int64_t blocked_from = kBlockedFrom;            // likewise
-  LuChoice lu;                                         // likewise
-  std::int64_t small_until = kSmallUntil;              // likewise
-  double least_gain = plan::kLeastGain;  // likewise
-  std::int64_t stream_memory = 0;  // bytes of blocks of a call on arrays of the host (ops/streamed.h), 0: as are free
-  std::int64_t stream_piece = std::int64_t{16} << 20;  // bytes of its pinned buffers
-  std::int64_t stream_points = 1024;  // least points of z in a step of it
-  double stream_terms = 2e10;         // of its first step, pairs times numbers of a pair; all four: tests
+  std::optional<plan::Costs> costs;      // in place of every device's own: tests
+  double least_gain = plan::kLeastGain;  // of maxima on the CPU: tests
   cpu::MaximaTiles maxima_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};

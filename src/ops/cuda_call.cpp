@@ -8,13 +8,10 @@
 #include "ops/dump.h"
 #include "ops/formula_plans.h"
 #include "ops/tuned_plan.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::ops {
 namespace {
-
-const plan::Costs& costs_of(const cuda::PairJob& job, Context& context) {
-  return context.state().costs ? *context.state().costs : plan::costs_of(job.hardware().capability());
-}
 
 /// What the context has under this key; kernels that were quick ones are full ones from the second call on. A rehearsal
 /// that loads nothing leaves nothing there.
@@ -76,15 +73,15 @@ plan::Request request_of(const PairCall& call, const cuda::PairJob& job, plan::V
   request.precision = context.precision();
   request.part_bytes = job.part_bytes;
   request.device = {device.capability(), device.multiprocessors, device.shared_per_block,
-                    context.state().products_by_warps};
+                    job.costs().by_warps != 0};
   return request;
 }
 
 plan::Choice choose_way(const PairCall& call, const cuda::PairJob& job, const plan::Request& request,
                         Context& context) {
-  FormulaPlans plans(call.formula(), context);
+  FormulaPlans plans(call.formula(), job.costs(), context);
   const plan::ForcedWays* forced = context.state().forced_ways.load();
-  plan::Choice choice = plan::choose(request, costs_of(job, context), *forced, plans);
+  plan::Choice choice = plan::choose(request, job.costs(), *forced, plans);
   if (cuda::Rehearsal* rehearsal = job.rehearsal()) rehearsal->ways.emplace_back(choice.way->name);
   return choice;
 }
@@ -110,7 +107,7 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
     problem.normal_reciprocals = normal_reciprocals;
     const std::string key = cache_key(call.formula().key, problem, out, job.device);
     auto kernels = kept(pairs_of(job, context), key, job, [&] {
-      FormulaPlans plans(call.formula(), context);
+      FormulaPlans plans(call.formula(), job.costs(), context);
       return cuda::compile_pair_kernels(dumped(plan_for(plans.plan(problem), job)), out, job, first);
     });
     if (kernels->bare && first != cuda::FirstCall::on_bare_sums)

@@ -8,6 +8,7 @@
 #include "core/cuda_driver.h"
 #include "core/error.h"
 #include "ops/agop_parts.h"
+#include "ops/device_costs.h"
 #include "ops/explain_parts.h"
 #include "ops/formula_plans.h"
 #include "ops/tuned_plan.h"
@@ -19,6 +20,7 @@ namespace {
 struct NamedGpu {
   plan::GpuInfo info;
   std::string name;  // of the device
+  const plan::Costs* costs;
   ops::DeviceName tiles = {};
 };
 
@@ -33,7 +35,8 @@ NamedGpu gpu_of_machine(int index) {
   // Of the bandwidth by clock and width, what copies reach on an H200.
   constexpr double kReached = 0.861;
   const CudaDevice& device = cuda_device(index);
-  NamedGpu gpu{plan::gpu_info(device.capability()), device.name, ops::DeviceName::of(device)};
+  NamedGpu gpu{plan::gpu_info(device.capability()), device.name, &ops::device_costs(device),
+               ops::DeviceName::of(device)};
   gpu.info.multiprocessors = device.multiprocessors;
   gpu.info.shared_per_block = device.shared_per_block;
   const CudaRates rates = cuda_rates(device);
@@ -52,7 +55,7 @@ NamedGpu gpu_named(const std::string& target) {
   require(capability >= 80, "explain: a GPU must be \"cuda:0\" or an architecture: {}. Received \"{}\".", known,
           target);
   const plan::GpuInfo& info = plan::gpu_info(capability);
-  return {info, info.device};
+  return {info, info.device, &plan::costs_of(capability)};
 }
 
 Precision precision_of(const GpuCall& call) { return call.products > 0 ? Precision::fp32 : Precision::direct; }
@@ -218,12 +221,12 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   const NamedGpu gpu = gpu_named(target);
   Context& context = Context::shared();
   call.products = products_of(context.precision());
-  if (call.verb == kAgop) return agop_text(f, shape, dtype, target, call, context.state().part_bytes);
+  if (call.verb == kAgop) return agop_text(f, shape, dtype, target, call, gpu.costs->part_bytes);
   const plan::Request request = request_of(call, shape, dtype, gpu.info, context.precision(), kExplain);
   const Formula bound(explained(f));
-  FormulaPlans plans(bound.prepared(), context);
+  const plan::Costs& costs = *gpu.costs;
+  FormulaPlans plans(bound.prepared(), costs, context);
   const plan::ForcedWays* forced = context.state().forced_ways.load();
-  const plan::Costs& costs = plan::costs_of(gpu.info.capability);
   const plan::Choice way = plan::choose(request, costs, *forced, plans);
   std::string text = formula_section(f);
   text += section("forms", plans.forms().to_text());
@@ -237,14 +240,15 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
 }
 
 std::string ways_on_gpu(const Formula& f, plan::Request request, const std::string& target) {
-  const plan::GpuInfo gpu = gpu_named(target).info;
+  const NamedGpu named = gpu_named(target);
+  const plan::GpuInfo& gpu = named.info;
   Context& context = Context::shared();
   request.precision = context.precision();
   request.device = {gpu.capability, gpu.multiprocessors, gpu.shared_per_block};
   const Formula bound(explained(f));
-  FormulaPlans plans(bound.prepared(), context);
-  const plan::WayRecord record = plan::consider_all(request, plan::costs_of(gpu.capability),
-                                                    *context.state().forced_ways.load(), plans);
+  FormulaPlans plans(bound.prepared(), *named.costs, context);
+  const plan::WayRecord record =
+      plan::consider_all(request, *named.costs, *context.state().forced_ways.load(), plans);
   return ways_text(record, request, {.products = products_of(request.precision)}, gpu, plans);
 }
 
@@ -253,11 +257,12 @@ std::string ways_on_gpu(const Formula& f, plan::Request request, const std::stri
 GpuFloor gpu_floor(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, const GpuCall& call) {
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "gpu_floor: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
-  const plan::GpuInfo gpu = gpu_named(target).info;
+  const NamedGpu named = gpu_named(target);
+  const plan::GpuInfo& gpu = named.info;
   const plan::Request request = request_of(call, shape, dtype, gpu, precision_of(call), kFloor);
   const Formula bound(ops::explained(f));
-  ops::FormulaPlans plans(bound.prepared(), Context::shared());
-  const plan::Choice way = plan::choose(request, plan::costs_of(gpu.capability), {}, plans);
+  ops::FormulaPlans plans(bound.prepared(), *named.costs, Context::shared());
+  const plan::Choice way = plan::choose(request, *named.costs, {}, plans);
   const plan::GpuTimes times = plan::way_times(request, way.offer, floor_of(call), gpu, plans);
   return {times.issue, times.fma, times.alu, times.unit, times.tensor, times.memory, times.ms()};
 }

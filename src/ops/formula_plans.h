@@ -9,7 +9,8 @@ namespace mercer::ops {
 
 class FormulaPlans : public plan::Planner {
  public:
-  FormulaPlans(const Formula::Prepared& formula, Context& context) : formula_(formula), state_(context.state()) {}
+  FormulaPlans(const Formula::Prepared& formula, const plan::Costs& costs, Context& context)
+      : Planner(costs), formula_(formula), state_(context.state()) {}
   plan::PlannedFormula formula() override {
     return {formula_.key, formula_.expression, formula_.form, formula_.is_field && formula_.reads_amplitude};
   }

@@ -112,8 +112,8 @@ class Call {
   void run_on_cuda(KronJob job, Context& context, const std::string& key) const {
     ops::Trial* const trial = options_.queue.trial;
     RecentCache<cuda::KronProgram>& programs = trial != nullptr ? trial->krons : context.state().cuda_krons;
-    cuda::kron_matmul(std::move(job),
-                      {key, context.state().part_bytes, programs, ops::kron_plan_for, trial == nullptr});
+    const plan::Costs& costs = context.state().costs_on(x_.device, options_.queue);
+    cuda::kron_matmul(std::move(job), {key, costs, programs, ops::kron_plan_for, trial == nullptr});
   }
 
   void read_factors(std::span<const Tensor> factors) {
@@ -443,7 +443,7 @@ void KronCall::run(const Tensor& out, Context& context) {
   std::string key;
   if (x_.device.kind == DeviceKind::cuda) {
     key = kron::layout_key(left_ ? kron::Side::left : kron::Side::right, x_, factors_, options_, out,
-                           context.state().part_bytes);
+                           context.state().costs_on(x_.device, options_.queue).part_bytes);
     if (kron::run_again(key, x_, factors_, options_, out, context)) return;
   }
   checked().call.run(out, context, key);

@@ -69,12 +69,16 @@ void check_axes(const char* op, const Tensor& x, const Tensor& z, const Streamed
     if (const auto* t = std::get_if<Tensor>(&value)) has(name.c_str(), *t, 0);
 }
 
+const plan::StreamCosts& costs_of(int device, Context& context) {
+  return context.state().costs_on({DeviceKind::cuda, device}, {}).stream;
+}
+
 class StreamRun {
  public:
   StreamRun(const char* op, int device, const Formula& f, const Tensor& x, const Tensor& z, const Streamed& call,
             const Arguments& arguments, Context& context)
       : op_(op), device_{DeviceKind::cuda, device}, f_(f), call_(call), arguments_(arguments), context_(context),
-        scope_(device), work_(op), staging_(op, context.state().stream_piece, context.state().pool),
+        scope_(device), work_(op), staging_(op, costs_of(device, context).piece, context.state().pool),
         totals_(call, compute_type(x.dtype), x.shape[1]) {
     queue_.stream = work_.get();
     place_ = cuda::place_of(op, device_, queue_, compute_type(x.dtype));
@@ -221,7 +225,7 @@ void StreamRun::prepare(std::int64_t bytes) {
   // Copies run in another stream than the one that the memory comes from.
   check_cuda(cuda_driver()->stream_synchronize(work_.get()), op_);
   if (arguments_.w) w_.upload(staging_, workspace_, 0, 0, 0, arguments_.w->shape[0]);
-  pairs_ = context_.state().stream_terms / static_cast<double>(sizes_.work);
+  pairs_ = costs_of(device_.index, context_).terms / static_cast<double>(sizes_.work);
 }
 
 /// Of `rows` points of x and `count` of z, which starts at `at`; the outputs are those of part results.
@@ -260,7 +264,7 @@ std::int64_t StreamRun::points_of(std::int64_t left, std::int64_t rows) const {
   std::int64_t most = std::min(plan_.z_rows, left);
   if (plan_.pairs > 0) most = std::min(most, rounded_block(plan_.pairs / rows));
   const double by_work = std::min(pairs_ / static_cast<double>(rows), static_cast<double>(most));
-  const std::int64_t wanted = std::max(static_cast<std::int64_t>(by_work), context_.state().stream_points);
+  const std::int64_t wanted = std::max(static_cast<std::int64_t>(by_work), costs_of(device_.index, context_).points);
   return wanted >= most ? most : rounded_block(wanted);
 }
 
@@ -428,7 +432,7 @@ void run_streamed(int device, const Formula& f, const Tensor& x, const Tensor* z
   const CudaScope scope(device);
   const bool is_there = call.out.device.kind == DeviceKind::cuda || call.indices.device.kind == DeviceKind::cuda;
   if (is_there) check_cuda(cuda_driver()->context_synchronize(), op);  // what is still to be done with the outputs
-  std::int64_t done = 0, bytes = context.state().stream_memory;
+  std::int64_t done = 0, bytes = costs_of(device, context).memory;
   for (;;) {
     StreamRun run(op, device, f, x, columns, call, arguments, context);
     try {

@@ -45,6 +45,7 @@ std::shared_ptr<const GpuPairPlan> bare_sums(const GpuPairPlan& plan) {
   options.type = plan.problem.type;
   options.processor = ir::Processor::gpu;
   bare->epilogue = ir::lower(bare->split.epilogue, options);
+  bare->long_epilogue = false;
   if (has_allowance) bare->allowance = ir::lower({Expr(0.0)}, options);
   return bare;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/integers.h"
+#include "plan/gpu/costs.h"
 #include "plan/weight_factors.h"
 
 namespace mercer::plan {
@@ -81,16 +82,18 @@ Bilinear bilinear_term(const Expr& term, const std::vector<Expr>& params) {
   return result;
 }
 
-/// Microseconds of a call, by waves of tiles: products, epilogue and start of a tile, measured on an H200.
-double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors) {
-  constexpr double kEpilogue = 0.015, kStart = 0.8, kJoin = 0.005;  // a column, a tile, a column and range
-  // A column and feature: narrow tiles read more for what they multiply.
-  const double product = tile.columns >= 192 ? 8e-5 : tile.columns >= 128 ? 1e-4 : 1.2e-4;
+/// Microseconds of a call, by waves of tiles: products, epilogue and start of a tile.
+double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors,
+                 const Costs& costs) {
+  const TensorCoreCosts& own = costs.tensor_cores;
+  const double product = tile.columns >= 192   ? own.wide_tile
+                         : tile.columns >= 128 ? own.middle_tile
+                                               : own.narrow_tile;
   const std::int64_t tiles = ceil_div(m, BilinearTile::kRows * tile.cluster) * ceil_div(n, tile.columns);
-  const int ranges = feature_ranges(tile, tiles, k, multiprocessors);
+  const int ranges = feature_ranges(tile, tiles, k, multiprocessors, costs);
   const double waves = static_cast<double>(ceil_div(tiles * ranges, multiprocessors / tile.cluster));
   const double features = static_cast<double>(k) / ranges, joins = ranges > 1 ? ranges : 0;
-  return waves * (tile.columns * (product * features + kEpilogue + kJoin * joins) + kStart);
+  return waves * (tile.columns * (product * features + own.tile_epilogue + own.tile_join * joins) + own.tile_start);
 }
 
 /// Of few features, epilogues are most of the work: two blocks take turns.
@@ -106,7 +109,7 @@ constexpr int kOfTwoBlocks = 16;
 constexpr int kMostSimdColumns = 4;
 static_assert(kLeastWideColumns == kMostSimdColumns + 1);
 
-/// All passes take about as many columns. A pass with the most of them takes `longer` as long (measured with 512).
+/// All passes take about as many columns. A pass with the most of them takes `longer` as long.
 int wide_columns(std::int64_t columns, double longer) {
   constexpr std::int64_t kMultiple = 8;
   const std::int64_t most = ceil_div(columns, kWideColumns), least = ceil_div(columns, kMostWideColumns);
@@ -114,40 +117,42 @@ int wide_columns(std::int64_t columns, double longer) {
   return static_cast<int>(round_up(ceil_div(columns, passes), kMultiple));
 }
 
-/// Fewest features of what stores pairs or keeps the nearest, of folds that keep one value, of products with v. Fewer
-/// have more pairs that cancel, and cost little by multiply-adds.
-constexpr std::int64_t kLeastOfPairs = 20, kLeastOfFolds = 24, kLeastOfProducts = kFewFeatures + 1;
+/// Fewest features of products with v: of fewer the values are made pair by pair.
+constexpr std::int64_t kLeastOfProducts = kFewFeatures + 1;
 
-/// Whether values are stored once, instead of made for every pass over the columns. Milliseconds of 10^9 pairs on an
-/// H200: a pass makes values and multiplies them with its columns, of a product with all columns they are rounded up.
-/// `from` 0: whatever the kernels cost that are beside it.
-bool pays_kept_values(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, int pass, double from) {
-  constexpr double kFeature = 0.0087, kPass = 0.5, kPassColumn = 0.0104, kStore = 1.1, kColumn = 0.0098;
-  constexpr double kBeside = 0.3e9;
-  constexpr std::int64_t kLeastRows = 1024, kRows = 256;
-  if (from > 0 && m < kLeastRows) return false;
-  const double features = kFeature * static_cast<double>(k), passes = static_cast<double>(ceil_div(columns, pass));
-  const double beside = from > 0 ? kBeside / (static_cast<double>(m) * static_cast<double>(n)) : 0;
-  const double all = beside + kStore + features + kColumn * static_cast<double>(round_up(columns, kRows));
-  return all < 0.95 * passes * (kPass + features + kPassColumn * pass);
+/// Whether values are stored once, instead of made for every pass over the columns: a pass makes values and multiplies
+/// them with its columns, of a product with all columns they are rounded up. Where all sizes run on tensor cores, the
+/// kernels of a call cost nothing.
+bool pays_kept_values(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, int pass,
+                      const Costs& costs) {
+  constexpr double kBillion = 1e9;
+  constexpr std::int64_t kRows = 256;
+  const KeptCosts& own = costs.kept;
+  const double from = costs.tensor_cores_from;
+  if (from > 0 && m < own.least_rows) return false;
+  const double features = own.feature * static_cast<double>(k), passes = static_cast<double>(ceil_div(columns, pass));
+  const double beside = from > 0 ? own.call * kBillion / (static_cast<double>(m) * static_cast<double>(n)) : 0;
+  const double all = beside + own.store + features + own.column * static_cast<double>(round_up(columns, kRows));
+  return all < own.gain * passes * (own.pass + features + own.pass_column * pass);
 }
 
-// Operands cost as much as 80 points of the other side take by direct differences.
 bool pays_tensor_cores(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t least_k, Precision precision,
-                       double from) {
-  constexpr std::int64_t kMostFeatures = 1 << 17, kLeastPoints = 256;
+                       const Costs& costs) {
+  constexpr std::int64_t kMostFeatures = 1 << 17;
+  const double from = costs.tensor_cores_from;
   if (k < least_k || k > kMostFeatures || m == 0 || n == 0 || precision == Precision::direct) return false;
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  return from == 0 || (std::min(m, n) >= kLeastPoints && work >= from);
+  return from == 0 || (std::min(m, n) >= costs.tensor_cores.least_points && work >= from);
 }
 
 }  // namespace
 
-int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors) {
-  constexpr std::int64_t kLeastFeatures = 1024, kMostRanges = 16;
+int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors,
+                   const Costs& costs) {
+  const TensorCoreCosts& own = costs.tensor_cores;
   if (tile.brief > 0 || tile.by_warps || tiles == 0) return 1;
   const std::int64_t filling = multiprocessors / (tiles * tile.cluster);
-  return static_cast<int>(std::clamp<std::int64_t>(std::min(filling, k / kLeastFeatures), 1, kMostRanges));
+  return static_cast<int>(std::clamp<std::int64_t>(std::min(filling, k / own.range_features), 1, own.most_ranges));
 }
 
 std::string Bilinear::to_text() const {
@@ -203,9 +208,9 @@ BilinearTile BilinearTile::of_warps(int col_slots, int product_columns, std::int
 }
 
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
-                           double from, std::int64_t rows) {
+                           const Costs& costs, std::int64_t rows) {
   constexpr double kMostPairs = 17179869184.0;  // 2^34: lists of up to 7 GiB, an eighth of the output
-  if (!pays_tensor_cores(m, n, k, kLeastOfPairs, precision, from)) return {};
+  if (!pays_tensor_cores(m, n, k, costs.tensor_cores.pairs_features, precision, costs)) return {};
   if (rows > 0) m = std::min(m, rows);
   if (static_cast<double>(m) * static_cast<double>(n) > kMostPairs) return {};
   constexpr BilinearTile kTiles[] = {
@@ -215,29 +220,28 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
   if (k > kChunk) {
     double least = std::numeric_limits<double>::infinity();
     for (const BilinearTile& tried : kTiles) {
-      const double time = tile_time(tried, m, n, k, multiprocessors);
+      const double time = tile_time(tried, m, n, k, multiprocessors, costs);
       if (time >= least) continue;
       least = time;
       tile = tried;
     }
   }
-  // A kernel more in the call, 2 us, of which a block takes an area.
-  constexpr double kAreasFrom = 34359738368.0;  // 2^35
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
   const bool fill = ceil_div(m, kArea) * ceil_div(n, kArea) >= 2 * multiprocessors;
-  tile.areas = k > kChunk && (from == 0 || (work >= kAreasFrom && fill));
+  tile.areas = k > kChunk && (costs.tensor_cores_from == 0 || (work >= costs.tensor_cores.fixup_from && fill));
   tile.single = precision != Precision::fp32;
   return tile;
 }
 
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                                Precision precision, double from) {
-  if (!pays_tensor_cores(m, n, k, columns > 0 ? kLeastOfProducts : kLeastOfFolds, precision, from)) return {};
+                                Precision precision, const Costs& costs) {
+  const std::int64_t least = columns > 0 ? kLeastOfProducts : costs.tensor_cores.folds_features;
+  if (!pays_tensor_cores(m, n, k, least, precision, costs)) return {};
   BilinearTile tile{.columns = 192};
   if (columns > kMostSimdColumns) {
-    constexpr double kLongerOfFew = 1.3, kLonger = 1.15;
+    const TensorCoreCosts& own = costs.tensor_cores;
     tile = {.columns = 128, .stages = 4, .wide_stages = 4};
-    tile.wide = wide_columns(columns, k <= kChunk ? kLongerOfFew : kLonger);
+    tile.wide = wide_columns(columns, k <= kChunk ? own.most_columns_of_few : own.most_columns);
     if (tile.wide > kWideColumns)
       tile.columns = 64;
     else if (tile.wide > (k <= kChunk ? 64 : 96))
@@ -247,7 +251,7 @@ BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, 
       tile.resident = true;
       if (tile.wide <= kOfTwoBlocks) tile.columns = 64, tile.cluster = 1, tile.blocks = 2;
     }
-    tile.keeps = precision == Precision::fp32 && pays_kept_values(m, n, k, columns, tile.wide, from);
+    tile.keeps = precision == Precision::fp32 && pays_kept_values(m, n, k, columns, tile.wide, costs);
   } else if (k <= kChunk) {
     tile = brief_tile(k);
     tile.resident = true;
@@ -261,21 +265,21 @@ BilinearTile kept_values_tile(const BilinearTile& product) {
   return product.brief > 0 ? brief_tile(product.brief * kUnit) : BilinearTile{.columns = 192};
 }
 
-BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, double from) {
-  if (!pays_tensor_cores(m, n, k, kLeastOfPairs, precision, from)) return {};
+BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision,
+                                   const Costs& costs) {
+  if (!pays_tensor_cores(m, n, k, costs.tensor_cores.pairs_features, precision, costs)) return {};
   BilinearTile tile = k <= kChunk ? brief_tile(k) : BilinearTile{.columns = 192};
   tile.single = precision != Precision::fp32;
   return tile;
 }
 
 BilinearTile wide_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, Precision precision,
-                       double from) {
+                       const Costs& costs) {
   const double pairs = static_cast<double>(m) * static_cast<double>(n);
-  if (k < 1 || k > kFewFeatures || columns < kLeastWideColumns || precision == Precision::direct || pairs < from)
-    return {};
-  constexpr double kLonger = 1.18;
+  if (k < 1 || k > kFewFeatures || columns < kLeastWideColumns || precision == Precision::direct) return {};
+  if (pairs < costs.wide_from) return {};
   BilinearTile tile{.columns = 128, .stages = 2, .wide_stages = 4, .of_values = true};
-  tile.wide = wide_columns(columns, kLonger);
+  tile.wide = wide_columns(columns, costs.tensor_cores.most_columns_of_values);
   if (tile.wide <= kOfTwoBlocks && k <= kOfTwoBlocks / 2) tile.cluster = 1, tile.blocks = 2;
   return tile;
 }

@@ -16,6 +16,8 @@
 
 namespace mercer::plan {
 
+struct Costs;
+
 enum class BilinearKind : std::uint8_t { none, product, square };
 
 /// A parameter (ir::Split::param_leaves) or what divides by it.
@@ -98,12 +100,10 @@ inline constexpr int kOfWarpgroups = 90;
 /// Pairs that cancel are listed by areas of so many rows and columns (kernels/cuda/areas.cuh).
 inline constexpr std::int64_t kArea = 384;
 
-/// Pairs times features from which sums that are products of matrices run on tensor cores.
-inline constexpr double kTensorCoresFrom = 536870912.0;  // 2^29
 /// The tile for a call of these sizes; an empty one where tensor cores do not pay or `precision` forbids them.
 /// `rows`: of m that are stored at once, 0 for all.
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
-                           double from = kTensorCoresFrom, std::int64_t rows = 0);
+                           const Costs& costs, std::int64_t rows = 0);
 
 /// Of a product with v that stores its values, the tile that makes them.
 BilinearTile kept_values_tile(const BilinearTile& product);
@@ -113,22 +113,22 @@ BilinearTile kept_values_tile(const BilinearTile& product);
 inline constexpr int kFewColumns = 16, kWideColumns = 104, kMostWideColumns = 128;
 
 /// Ranges of the features, each by blocks of its own, by which few tiles (of a cluster each) fill a device.
-int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors);
+int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors,
+                   const Costs& costs);
 
 /// The same for folds over n, which store no pairs: products with so many columns of v, or none.
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                                Precision precision, double from = kTensorCoresFrom);
+                                Precision precision, const Costs& costs);
 
 /// The same for nearest neighbours, whose candidates are found among the tiles' values.
 BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision,
-                                   double from = kTensorCoresFrom);
+                                   const Costs& costs);
 
-/// Few features, columns of v from which their products run on tensor cores, and pairs from which that pays.
+/// Few features, and columns of v from which their products run on tensor cores.
 inline constexpr int kFewFeatures = 16, kLeastWideColumns = 5;
-inline constexpr double kWideFrom = 16777216.0;  // 2^24
 /// The tile for a product of so few features; empty where it does not pay.
 BilinearTile wide_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns, Precision precision,
-                       double from = kWideFrom);
+                       const Costs& costs);
 
 /// What the only reduction of a split is; `none` where it has several, or another one.
 Bilinear bilinear_of(const ir::Split& split);

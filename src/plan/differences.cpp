@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/gpu/costs.h"
+#include "plan/gpu/pair_tiles.h"
+
 namespace mercer::plan {
 namespace {
-
-
-/// Two warpgroups of 64 x 128 pairs; of five pairs of features the loop stays in the instruction cache.
-constexpr GpuTile kDifferences{128, 128, 32, 2, 32, 2, 5, 1, true};
 
 /// Whether points are read as differences of x and z alone.
 bool reads_differences(const Expr& e) {
@@ -27,37 +26,35 @@ bool reads_only_points(const ir::Program& update) {
   return !reads_site(update, {w, row, col, param, index_i, index_j});
 }
 
-/// Measured on an H200: a product takes as long as an addition, or one and a half that meet others in their banks, and
-/// half-rate instructions take longer beside it. Of three instructions without them a tenth is saved. Beside integers
-/// they cost two launches more, of kernels that leave at once.
-bool pays_differences(const GpuPairPlan& plan) {
+/// Beside integers they cost two launches more, of kernels that leave at once.
+bool pays_differences(const GpuPairPlan& plan, const DifferenceCosts& costs) {
   const GpuCost cost = count_gpu(plan.update);
   const MixedWork least = plan.mixed_sixteenths > 0 ? MixedWork::more : MixedWork::some;
   return plan.problem.differs && plan.problem.sizes.features <= GpuSizes::Features::hundreds &&
-         plan.problem.mixed_work >= least && cost.issue <= 3 && cost.issue == cost.fma;
+         plan.problem.mixed_work >= least && cost.issue <= costs.slots && cost.issue == cost.fma;
 }
 
 }  // namespace
 
-bool fills_waves(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors, bool symmetric) {
-  constexpr std::int64_t kShort = 128;  // features, which other tiles serve
-  constexpr double kWhole = 0.9, kSide = 128, kLeastRounds = 24;
+bool fills_waves(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors,
+                 const DifferenceCosts& costs, bool symmetric) {
+  constexpr double kSide = 128;
   const auto tiles_of = [](std::int64_t points) { return std::ceil(static_cast<double>(points) / kSide); };
   const double rounds = std::ceil(tiles_of(m) * tiles_of(n) / multiprocessors);
-  if (symmetric && rounds < kLeastRounds) return false;
+  if (symmetric && rounds < costs.symmetric_rounds) return false;
   const double pairs = static_cast<double>(m) * static_cast<double>(n);
-  return k > kShort && pairs >= kWhole * rounds * multiprocessors * kSide * kSide;
+  return k > costs.features && pairs >= costs.busy * rounds * multiprocessors * kSide * kSide;
 }
 
-void add_differences(GpuPairPlan& plan) {
+void add_differences(GpuPairPlan& plan, const DifferenceCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves = problem.consumer == Consumer::store && problem.type == Dtype::float32 && !plan.bytes &&
                       !plan.bilinear && plan.planes.empty() && plan.split.states == 1 && plan.promoted[0] &&
                       problem.capability == kOfWarpgroups && !problem.product.by_warps &&
                       plan.sides.x_streams.size() == 1 && plan.sides.z_streams.size() == 1 &&
                       reads_differences(plan.split.updates()[0]) && reads_only_points(plan.update);
-  if (!serves || !pays_differences(plan)) return;
-  plan.difference_tile = kDifferences;
+  if (!serves || !pays_differences(plan, costs)) return;
+  plan.difference_tile = pair_tiles(problem.capability).differences;
   plan.differs = plan.difference_shared_bytes() <= problem.shared_per_block;
 }
 

@@ -8,12 +8,15 @@
 
 namespace mercer::plan {
 
-/// Whether tiles of 128 x 128 pairs, one at a time on a multiprocessor, keep nine in ten busy. Of a symmetric matrix
+struct DifferenceCosts;
+
+/// Whether tiles of 128 x 128 pairs, one at a time on a multiprocessor, keep most of them busy. Of a symmetric matrix
 /// half are left, some of which take longer.
-bool fills_waves(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors, bool symmetric = false);
+bool fills_waves(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors,
+                 const DifferenceCosts& costs, bool symmetric = false);
 
 /// Of a plan whose programs are there, and that knows whether it has mixed pipes.
-void add_differences(GpuPairPlan& plan);
+void add_differences(GpuPairPlan& plan, const DifferenceCosts& costs);
 
 std::string differences_text(const GpuPairPlan& plan);
 

@@ -1,12 +1,13 @@
 #include "plan/expanded.h"
 
 #include "core/integers.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::plan {
 
-bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
+bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs) {
   const double pairs = static_cast<double>(m) * static_cast<double>(n);
-  return k > 0 && k <= kMostExpandedFeatures && pairs >= from;
+  return k > 0 && k <= kMostExpandedFeatures && pairs >= costs.expanded_from;
 }
 
 std::int64_t expanded_chunk_bytes(std::int64_t k) {
@@ -20,14 +21,11 @@ std::int64_t expanded_shared_bytes(const BilinearTile& tile, std::int64_t k) {
   return tile.stages * (tile.columns * expanded_chunk_bytes(k) + of_v + kBarriers);
 }
 
-// Milliseconds of 100000 x 100000 points of 3 features by a warp's products and by those of warpgroups, on an H200: of
-// 24 columns 5.8 and 7.8, of 32 7.0 and 8.3, of 40 10.6 and 8.8; of 8 features and 32 columns 10.2 and 9.7.
-BilinearTile expanded_warp_tile(std::int64_t k, int wide, std::int64_t shared_per_block) {
-  constexpr int kFewFeatures = 4, kMostColumns = 24, kMostOfFew = 32, kOfFourBlocks = 16;
-  const bool few = k <= kFewFeatures;
-  if (wide > (few ? kMostOfFew : kMostColumns)) return {};
+BilinearTile expanded_warp_tile(std::int64_t k, int wide, std::int64_t shared_per_block, const ExpandedCosts& costs) {
+  const bool few = k <= costs.few_features;
+  if (wide > (few ? costs.few_columns : costs.warp_columns)) return {};
   const BilinearTile tile{.columns = 128, .stages = 3, .cluster = 1,
-                          .blocks = few && wide <= kOfFourBlocks ? 4 : 3, .wide = wide, .of_values = true,
+                          .blocks = few && wide <= costs.blocks_columns ? 4 : 3, .wide = wide, .of_values = true,
                           .by_warps = true};
   return tile.blocks * expanded_shared_bytes(tile, k) <= shared_per_block ? tile : BilinearTile{};
 }

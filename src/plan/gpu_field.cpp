@@ -7,6 +7,7 @@
 #include "core/integers.h"
 #include "ir/fit_power.h"
 #include "ir/passes.h"
+#include "plan/gpu/costs.h"
 #include "plan/sides.h"
 #include "plan/weight_factors.h"
 
@@ -222,11 +223,11 @@ WeightedField weighted_field(const Expr& field) {
 
 namespace {
 
-bool has_work(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
-  constexpr std::int64_t kLeastPoints = 256;
+bool has_work(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs) {
+  const double from = costs.tensor_cores_from;
   if (m == 0 || n == 0 || k == 0) return false;
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  return from == 0 || (n >= kLeastPoints && work >= from);
+  return from == 0 || (n >= costs.gradient.least_points && work >= from);
 }
 
 }  // namespace
@@ -253,20 +254,21 @@ LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::in
   return sizes;
 }
 
-BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors) {
-  BilinearTile tile = bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors, 0);
+BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors, const Costs& costs) {
+  BilinearTile tile = bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors,
+                                    costs.everywhere());
   tile.own_scales = static_cast<bool>(tile);  // features of all sizes, times coefficients
   return tile;
 }
 
 BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
-                         int multiprocessors, double from) {
-  constexpr std::int64_t kLeastRows = 256, kLeastColumns = 192;  // of few features with several outputs
-  const bool pays = pays_field_products(m, n, k, from) ||
-                    (k > kFewFeatures && sizes.columns >= kLeastColumns && has_work(m, n, k, from));
+                         int multiprocessors, const Costs& costs) {
+  const GradientCosts& own = costs.gradient;
+  const bool pays = pays_field_products(m, n, k, costs) ||
+                    (k > kFewFeatures && sizes.columns >= own.linear_columns && has_work(m, n, k, costs));
   if (!pays || precision == Precision::direct) return {};
-  if (from > 0 && (m < kLeastRows || !sizes.fits)) return {};
-  return linear_tile(sizes, multiprocessors);
+  if (costs.tensor_cores_from > 0 && (m < own.linear_rows || !sizes.fits)) return {};
+  return linear_tile(sizes, multiprocessors, costs);
 }
 
 int most_product_outputs(std::int64_t outputs) {
@@ -275,9 +277,8 @@ int most_product_outputs(std::int64_t outputs) {
   return static_cast<int>(std::min(outputs, twice ? 2 * kOutputs : kOutputs));
 }
 
-bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double from) {
-  constexpr std::int64_t kLeastFeatures = 96;
-  return has_work(m, n, k, from) && (from == 0 || k >= kLeastFeatures);
+bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs) {
+  return has_work(m, n, k, costs) && (costs.tensor_cores_from == 0 || k >= costs.gradient.product_features);
 }
 
 std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
@@ -386,15 +387,15 @@ int few_features_rows(const GpuPairPlan& pairs) {
   return static_cast<int>(rows);
 }
 
-int thread_features(std::int64_t k) {
+int thread_features(std::int64_t k, const GradientCosts& costs) {
   constexpr std::int64_t kThreadsOfRow = 16;
-  constexpr double kReads = 0.4, kLess = 0.9;  // values of a pair are read once for all features of a thread
+  // Values of a pair are read once for all features of a thread.
   const auto cost = [&](int features) {
-    return static_cast<double>(round_up(k, kThreadsOfRow * features)) * (1 + kReads / features);
+    return static_cast<double>(round_up(k, kThreadsOfRow * features)) * (1 + costs.thread_reads / features);
   };
   int best = 4;
   for (const int features : {3, 2, 1})
-    if (cost(features) < (best == 4 ? kLess : 1) * cost(best)) best = features;
+    if (cost(features) < (best == 4 ? costs.thread_gain : 1) * cost(best)) best = features;
   return best;
 }
 

@@ -14,6 +14,8 @@
 
 namespace mercer::plan {
 
+struct GradientCosts;
+
 /// φ = scale [weight] amplitude of the pair, factor of the feature (kernels/cuda/field_products.cuh).
 struct FieldFactors {
   enum class Kind : std::uint8_t { none, sign, values };
@@ -45,8 +47,8 @@ WeightedField weighted_field(const Expr& field);
 
 /// Features of a block of products.
 inline constexpr std::int64_t kFieldTileFeatures = 192;
-/// Whether a call of these sizes runs on tensor cores; `from`: least pairs times features, 0 for all sizes.
-bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, double from);
+/// Whether a call of these sizes runs on tensor cores.
+bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs);
 
 /// A linear factor makes the field a product of matrices (kernels/cuda/linear_field.cuh): of the amplitudes, and of the
 /// coefficients times the features, with the coefficients themselves behind those. Sizes that memory is bounded by.
@@ -63,10 +65,10 @@ std::int64_t linear_columns(std::int64_t k, bool difference = true);
 inline constexpr std::int64_t kLinearOutputs = 16;
 LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, std::int64_t part_bytes);
 /// The tile of that product.
-BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors);
+BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors, const Costs& costs);
 /// An empty one where it does not pay.
 BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
-                         int multiprocessors, double from);
+                         int multiprocessors, const Costs& costs);
 
 /// What pairs are weighed with: the coefficients of each output; or, for one output, the product of factors of both
 /// points, or a matrix.
@@ -181,7 +183,7 @@ inline int few_features_blocks(std::int64_t k) { return k <= 8 ? 4 : 2; }
 int few_features_outputs(const FieldWeights& weights, std::int64_t k);
 
 /// Features of a thread by which blocks have few that are not there, of k in all.
-int thread_features(std::int64_t k);
+int thread_features(std::int64_t k, const GradientCosts& costs);
 
 /// Coefficients that one pass takes at most; more take several.
 inline constexpr std::int64_t kFieldOutputs = 16;

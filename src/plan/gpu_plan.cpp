@@ -13,6 +13,8 @@
 #include "plan/absolute_sums.h"
 #include "plan/differences.h"
 #include "plan/expanded.h"
+#include "plan/gpu/costs.h"
+#include "plan/gpu/pair_tiles.h"
 #include "plan/gpu_powers.h"
 #include "plan/promotion.h"
 #include "plan/separate_sums.h"
@@ -39,36 +41,10 @@ ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& spli
 
 int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 
-// Tiles measured on an H200 (docs/kernels/pairwise-cuda.md). By rows: tile, threads' share, stages, unroll, blocks.
-constexpr GpuTile kWide{64, 64, 32, 8, 4, 2, 16, 4, true};        // two slots a pair and feature
-constexpr GpuTile kDeep{64, 64, 32, 8, 4, 3, 4, 4, true};         // the same, at most 256 features: soon compiled
-constexpr GpuTile kMaxima{64, 128, 32, 8, 8, 2, 16, 3, true};     // the same, no partial sums in shared memory
-constexpr GpuTile kStores{64, 64, 16, 4, 8, 3, 16, 4, true};      // several outputs a pair
-constexpr GpuTile kCubes{64, 64, 32, 8, 4, 2, 8, 4, true};        // three, all of multiply-adds
-constexpr GpuTile kLong{64, 128, 16, 8, 8, 3, 4, 3, true};        // more: the loop must stay in the instruction cache
-constexpr GpuTile kBytes{128, 128, 32, 8, 8, 3, 4, 2, true};      // an instruction for four features
-constexpr GpuTile kMixedSixteen{64, 128, 16, 8, 8, 2, 8, 3, true};  // folds on mixed pipes, of at most 16 features
-constexpr GpuTile kFoldFew{64, 128, 8, 8, 8, 4, 4, 4, true};
-constexpr GpuTile kFoldRows{128, 128, 4, 8, 16, 3, 4, 4, true};   // by rows, of fewer features still
-constexpr GpuTile kUnits{64, 64, 16, 4, 4, 4, 4, 4, true};        // two on the special-function unit
-constexpr GpuTile kUnit{64, 128, 16, 4, 8, 4, 4, 2, true};        // one
-constexpr GpuTile kFewFeatures{32, 128, 8, 4, 8, 4, 8, 4, false}; // bound by its stores
-constexpr GpuTile kSomeFeatures{128, 64, 32, 8, 4, 2, 8, 4, true};
-constexpr GpuTile kSixteenFeatures{128, 64, 16, 8, 8, 3, 4, 4, true};  // to 31: of slices of 32 much were zeros
-constexpr GpuTile kSmall{64, 64, 16, 4, 4, 3, 8, 2, true};        // also: several states, float64
-constexpr GpuTile kTiny{32, 32, 16, 4, 4, 3, 8, 4, false};
-constexpr GpuTile kTall{128, 32, 16, 8, 4, 3, 8, 2, false};
-constexpr GpuTile kFlat{32, 128, 16, 4, 8, 3, 8, 2, false};
-// Products of float64: slices of 16 features, warps of 32 x 64 or 32 x 32 pairs.
-constexpr GpuTile kDoubles{128, 128, 16, 8, 8, 4, 16, 1, true};
-constexpr GpuTile kSmallDoubles{64, 64, 16, 8, 4, 4, 16, 2, true};  // few pairs, or at most 256 features
-constexpr GpuTile kDoubleFolds{128, 64, 16, 8, 4, 3, 16, 2, true};  // of at most 256 features
-
 /// Operands of a point of z that a thread holds beside those of four points of x; more than a few take the registers of
 /// a fourth block.
 constexpr int kMostByRows = 8, kFewByRows = 4;
-constexpr int kBlocksByRows[] = {4, 4, 4, 2, 3};  // of kFoldRows, by operands
-constexpr std::size_t kBriefEpilogue = 8;  // leaves registers for sixteen values of a row
+static_assert(std::tuple_size_v<decltype(PairTiles::blocks_by_rows)> == kFewByRows + 1);
 
 int operands_of_point(const GpuPairPlan& plan) {
   const std::size_t streams = std::max(plan.sides.x_streams.size(), plan.sides.z_streams.size());
@@ -80,35 +56,38 @@ bool has_several_outputs(const GpuPairPlan& plan) {
   return !plan.problem.by_value && plan.accumulation_params.size() < plan.split.params.size();
 }
 
-GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair) {
+GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const GpuSizes& sizes = problem.sizes;
+  const PairTiles& tiles = pair_tiles(problem.capability);
   const GpuCost cost = count_gpu(plan.update);
-  if (sizes.narrow_m && sizes.narrow_n) return kTiny;
-  if (sizes.narrow_n) return kTall;
-  if (sizes.narrow_m) return kFlat;
-  if (sizes.pairs == GpuSizes::Pairs::very_few) return kTiny;
-  if (words_a_pair > 1 || sizes.pairs == GpuSizes::Pairs::few) return kSmall;
-  const bool is_brief = problem.consumer == Consumer::product && plan.epilogue.code.size() <= kBriefEpilogue;
+  if (sizes.narrow_m && sizes.narrow_n) return tiles.tiny;
+  if (sizes.narrow_n) return tiles.tall;
+  if (sizes.narrow_m) return tiles.flat;
+  if (sizes.pairs == GpuSizes::Pairs::very_few) return tiles.tiny;
+  if (words_a_pair > 1 || sizes.pairs == GpuSizes::Pairs::few) return tiles.small;
+  const bool is_brief = problem.consumer == Consumer::product &&
+                        static_cast<std::int64_t>(plan.epilogue.code.size()) <= costs.row_instructions;
   if (plan.by_rows() && operands_of_point(plan) <= kFewByRows && is_brief) {
-    GpuTile tile = kFoldRows;
-    tile.min_blocks = kBlocksByRows[operands_of_point(plan)];
+    GpuTile tile = tiles.fold_rows;
+    tile.min_blocks = tiles.blocks_by_rows[static_cast<std::size_t>(operands_of_point(plan))];
     return tile;
   }
-  if (plan.mixed_sixteenths > 0 && sizes.exact_features == 0) return kWide;
-  if (plan.mixed_sixteenths > 0 && problem.consumer != Consumer::store) return kMixedSixteen;
-  if (problem.consumer != Consumer::store) return sizes.features == GpuSizes::Features::few ? kFoldFew : kLong;
-  if (sizes.features == GpuSizes::Features::few) return kFewFeatures;
-  if (cost.unit >= 2) return kUnits;
-  if (cost.unit >= 1) return kUnit;
+  if (plan.mixed_sixteenths > 0 && sizes.exact_features == 0) return tiles.two_slots;
+  if (plan.mixed_sixteenths > 0 && problem.consumer != Consumer::store) return tiles.mixed_sixteen;
+  if (problem.consumer != Consumer::store)
+    return sizes.features == GpuSizes::Features::few ? tiles.fold_few : tiles.more_slots;
+  if (sizes.features == GpuSizes::Features::few) return tiles.few_features;
+  if (cost.unit >= 2) return tiles.two_units;
+  if (cost.unit >= 1) return tiles.one_unit;
   if (sizes.features == GpuSizes::Features::some)
-    return sizes.exact_features > 0 || sizes.less_than_a_slice ? kSixteenFeatures : kSomeFeatures;
-  if (sizes.features > GpuSizes::Features::many && has_several_outputs(plan)) return kStores;
-  if (plan.bytes) return kBytes;
-  if (cost.issue > 2)
-    return cost.issue <= 3 && cost.alu == 0 && sizes.features == GpuSizes::Features::many ? kCubes : kLong;
-  if (plan.promoted_states() > 0) return kWide;
-  return sizes.features == GpuSizes::Features::many ? kMaxima : kDeep;
+    return sizes.exact_features > 0 || sizes.less_than_a_slice ? tiles.sixteen_features : tiles.some_features;
+  if (sizes.features > GpuSizes::Features::many && has_several_outputs(plan)) return tiles.several_outputs;
+  if (plan.bytes) return tiles.bytes;
+  const bool three = cost.issue <= 3 && cost.alu == 0 && sizes.features == GpuSizes::Features::many;
+  if (cost.issue > 2) return three ? tiles.three_slots : tiles.more_slots;
+  if (plan.promoted_states() > 0) return tiles.two_slots;
+  return sizes.features == GpuSizes::Features::many ? tiles.maxima : tiles.deep;
 }
 
 void halve_thread(GpuTile& tile) {
@@ -192,7 +171,7 @@ bool reads_points_directly(const GpuPairPlan& plan) {
 /// The parameter that is read once, as the factor of the only sum; -1 where there is none.
 int rate_slot(const GpuPairPlan& plan) {
   const std::vector<Expr> leaves = plan.split.param_leaves();
-  if (plan.long_epilogue()) return -1;
+  if (plan.long_epilogue) return -1;
   Expr rate;
   ir::for_each(plan.split.epilogue[0], [&](const Expr& e) {
     if (e->op != Op::mul) return;
@@ -251,8 +230,9 @@ Bilinear on_tensor_cores(const GpuPairPlan& plan) {
 GpuTile double_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool stores = problem.consumer == Consumer::store, many = problem.sizes.features == GpuSizes::Features::many;
-  GpuTile tile = many ? kDoubles : stores ? kSmallDoubles : kDoubleFolds;
-  if (problem.sizes.pairs != GpuSizes::Pairs::many) tile = kSmallDoubles;
+  const PairTiles& tiles = pair_tiles(problem.capability);
+  GpuTile tile = many ? tiles.doubles : stores ? tiles.small_doubles : tiles.double_folds;
+  if (problem.sizes.pairs != GpuSizes::Pairs::many) tile = tiles.small_doubles;
   tile.bulk = can_be_bulk(plan, tile);
   while (plan.shared_bytes(tile, 1 << 20) * tile.min_blocks > problem.shared_per_block && tile.stages > 2)
     --tile.stages;
@@ -264,7 +244,7 @@ bool is_wide(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   return problem.product.of_values && problem.consumer == Consumer::product && problem.type == Dtype::float32 &&
          problem.capability == kOfWarpgroups && !problem.product.by_warps && problem.sizes.exact_features > 0 &&
-         plan.split.states > 0 && !plan.bytes && !plan.long_epilogue() &&
+         plan.split.states > 0 && !plan.bytes && !plan.long_epilogue &&
          plan.product_shared_bytes() * problem.product.blocks <= problem.shared_per_block;
 }
 
@@ -311,11 +291,11 @@ void add_allowance(GpuPairPlan& plan) {
 }
 
 /// The tile of a plan whose programs are there.
-GpuTile choose_tile(const GpuPairPlan& plan) {
+GpuTile choose_tile(const GpuPairPlan& plan, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const int per_pair = std::max(1, plan.states()) * words(problem.type);
   const bool regions = plan.bilinear && !plan.has_double_products() && problem.consumer == Consumer::store;
-  GpuTile tile = regions ? kWide : base_tile(plan, per_pair);
+  GpuTile tile = regions ? pair_tiles(problem.capability).two_slots : base_tile(plan, per_pair, costs);
   // The accumulators fill half of the registers at most.
   const auto accumulators = [&] { return plan.by_rows() ? tile.thread_n : tile.thread_m * tile.thread_n; };
   while (accumulators() * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1) halve_thread(tile);
@@ -388,16 +368,17 @@ GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiproce
   return sizes;
 }
 
-MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, double much) {
+MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs) {
   constexpr std::int64_t kMostPoints = std::int64_t{1} << 31;  // in the list of repairs
   constexpr std::int64_t kMostFeatures = 1 << 15;              // quantised by one block for 64 points
-  constexpr double kPairsOfValue = 1000;
+  const double much = costs.much_mixed_work;
   const double pairs = static_cast<double>(m) * static_cast<double>(n), points = static_cast<double>(m + n);
   const double work = pairs * static_cast<double>(k);
   if (m >= kMostPoints || n >= kMostPoints || k > kMostFeatures) return MixedWork::little;
-  if (much > 0 && pairs < kPairsOfValue * points) return MixedWork::little;
+  if (much > 0 && pairs < costs.mixed_pairs * points) return MixedWork::little;
   if (work >= much) return MixedWork::much;
-  return work >= much / 8 ? MixedWork::more : work >= much / 16 ? MixedWork::some : MixedWork::little;
+  if (work >= much / costs.more_parts) return MixedWork::more;
+  return work >= much / costs.some_parts ? MixedWork::some : MixedWork::little;
 }
 
 double GpuCost::slots() const { return std::max({issue, fma, 2 * alu, 8 * unit}); }
@@ -462,17 +443,11 @@ int GpuPairPlan::promoted_states() const {
   return one_chunk ? 0 : static_cast<int>(std::count(promoted.begin(), promoted.end(), true));
 }
 
-bool GpuPairPlan::long_epilogue() const {
-  constexpr std::size_t kShort = 20;  // with constants and inputs
-  constexpr double kShortSlots = 28;
-  return !sums_decide && epilogue.code.size() > kShort && count_gpu(epilogue).issue > kShortSlots;
-}
-
 bool GpuPairPlan::by_rows() const {
   const bool folds =
       problem.consumer == Consumer::fold || (problem.consumer == Consumer::product && problem.columns == 1);
   const int operands = operands_of_point(*this);
-  return folds && operands > 0 && operands <= kMostByRows && planes.empty() && !long_epilogue() && !bytes &&
+  return folds && operands > 0 && operands <= kMostByRows && planes.empty() && !long_epilogue && !bytes &&
          alternative_eighths == 0 && !has_double_products();
 }
 
@@ -510,7 +485,7 @@ std::int64_t GpuPairPlan::shared_bytes(const GpuTile& of, std::int64_t features)
   if (problem.consumer == Consumer::store && !many_tiles())
     elements = std::max(elements + promoted, scratch_row);
   else
-    elements += promoted + (many_tiles() || long_epilogue() ? scratch_row : 0);
+    elements += promoted + (many_tiles() || long_epilogue ? scratch_row : 0);
   // Folds over n exchange their states through the same memory at the end.
   const std::int64_t strips = of.tile_n / of.thread_n;
   if (problem.consumer == Consumer::product) elements = std::max(elements, strips * of.tile_m);
@@ -611,9 +586,15 @@ void count_slots(GpuPairPlan& plan) {
   plan.col_slots = col ? 1 + split.col_stages : 0;
 }
 
+/// By instructions with constants and inputs, and by slots.
+bool is_long_epilogue(const GpuPairPlan& plan, const EpilogueCosts& costs) {
+  return !plan.sums_decide && static_cast<std::int64_t>(plan.epilogue.code.size()) > costs.instructions &&
+         count_gpu(plan.epilogue).issue > costs.slots;
+}
+
 /// Of a plan that knows whether its sums are products on tensor cores; values in registers want epilogues that can be
 /// unrolled, else they are not.
-void add_epilogue(GpuPairPlan& plan) {
+void add_epilogue(GpuPairPlan& plan, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const bool single = problem.type == Dtype::float32;
   ir::LowerOptions options = options_of(problem, plan.split, ir::Processor::gpu);
@@ -621,12 +602,15 @@ void add_epilogue(GpuPairPlan& plan) {
   options.nonnegative_slots = plan.split.nonnegative_slots({Op::sum});
   plan.epilogue = ir::lower(plan.split.epilogue, options);
   plan.sums_decide = sums_decide(plan);
-  constexpr double kLongOfField = 64;  // there is no way as good for longer ones either
-  const bool is_long = problem.rank_field ? count_gpu(plan.epilogue).issue > kLongOfField : plan.long_epilogue();
+  plan.long_epilogue = is_long_epilogue(plan, costs);
+  // There is no way as good for longer ones of a gradient either.
+  const bool is_long =
+      problem.rank_field ? count_gpu(plan.epilogue).issue > costs.gradient_slots : plan.long_epilogue;
   if (!plan.bilinear || !single || problem.consumer == Consumer::store || !is_long) return;
   plan.bilinear = {};
   options.unit_roots = false;
   plan.epilogue = ir::lower(plan.split.epilogue, options);
+  plan.long_epilogue = is_long_epilogue(plan, costs);
 }
 
 /// Of a tile that goes through other things than the call's features, or through none.
@@ -637,7 +621,7 @@ GpuSizes with_features(GpuSizes sizes, GpuSizes::Features features) {
   return sizes;
 }
 
-std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumPlanes& planes) {
+std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumPlanes& planes, const Costs& costs) {
   auto plan = std::make_shared<GpuPairPlan>();
   plan->problem = problem;
   plan->planes = planes.plans;
@@ -676,7 +660,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   plan->problem.product.areas = plan->problem.product.areas && problem.consumer == Consumer::store &&
                                 !problem.subtracts && reads_rows(*plan) &&
                                 problem.shared_per_block >= kRepairAreasBytes;
-  add_epilogue(*plan);
+  add_epilogue(*plan, costs.epilogue);
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {
     bool divides = false;
@@ -692,20 +676,19 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   if (split.states > 0) add_first_update(*plan);
   plan->wide = is_wide(*plan);
   add_mixed_pipes(*plan);
-  add_differences(*plan);
+  add_differences(*plan, costs.differences);
   add_allowance(*plan);
   if (!plan->bilinear && !plan->wide) plan->problem.product = {};
   const bool packs = plan->bilinear || plan->wide || problem.expands || plan->asks_ranges() ||
                      problem.consumer == Consumer::nearest || problem.consumer == Consumer::field;
   plan->direct = !packs && reads_points_directly(*plan);
-  plan->tile = choose_tile(*plan);
+  plan->tile = choose_tile(*plan, costs.epilogue);
   if (plan->has_double_products()) plan->double_tile = double_tile(*plan);
   return plan;
 }
 
 /// Of a Gauss kernel of few features.
-void add_expanded(GpuPairPlan& plan) {
-  constexpr int kExpandedBlocks = 4;  // special functions want warps: 3.1 ms with four, 3.4 with two
+void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves = problem.type == Dtype::float32 && problem.consumer == Consumer::product &&
                       (plan.by_rows() || plan.wide);
@@ -717,15 +700,15 @@ void add_expanded(GpuPairPlan& plan) {
   of_products.outputs = {exp2(sum(ir::leaf(Op::x) * ir::leaf(Op::z)))};
   of_products.mixed_work = MixedWork::little;
   of_products.plane_product = {};
-  auto expanded = make_plan(of_products, {});
+  auto expanded = make_plan(of_products, {}, costs);
   if (expanded->wide != plan.wide || expanded->by_rows() != plan.by_rows()) return;
   expanded->tile = plan.tile;
   if (problem.sizes.exact_features <= kFewByRows)
-    expanded->tile.min_blocks = std::max(kExpandedBlocks, plan.tile.min_blocks);
+    expanded->tile.min_blocks = std::max(static_cast<int>(costs.expanded.blocks), plan.tile.min_blocks);
   expanded->of_expanded = true;
   if (plan.wide)
     if (const auto tile = expanded_warp_tile(problem.sizes.exact_features, plan.problem.product.wide,
-                                             problem.shared_per_block))
+                                             problem.shared_per_block, costs.expanded))
       expanded->problem.product = tile;
   const Expr rate = slope * (squares.factor * kLog2OfE);
   plan.rate = ir::lower({rate}, options_of(problem, plan.split, ir::Processor::gpu));
@@ -733,7 +716,7 @@ void add_expanded(GpuPairPlan& plan) {
 }
 
 /// Of a product whose values, functions of squares of differences, are stored and multiplied with all columns.
-void add_kept(GpuPairPlan& plan) {
+void add_kept(GpuPairPlan& plan, const Costs& costs) {
   using ir::Site;
   const bool serves = plan.bilinear.kind == BilinearKind::square && plan.problem.product.wide > 0 &&
                       !plan.problem.rank_field && plan.row_slots == 0 && plan.col_slots == 0 &&
@@ -749,38 +732,42 @@ void add_kept(GpuPairPlan& plan) {
   products.by_value = products.subtracts = true;
   products.capability = plan.problem.capability;
   products.shared_per_block = plan.problem.shared_per_block;
-  auto sums = make_plan(products, {});
+  auto sums = make_plan(products, {}, costs);
   if (!sums->bilinear || sums->problem.product.by_warps) return;
   plan.kept_values = std::move(values);
   plan.kept_products = std::move(sums);
 }
 
 /// Of these outputs as they are.
-std::shared_ptr<const GpuPairPlan> plan_outputs(const GpuPairProblem& problem) {
-  auto plan = make_plan(problem, {});
-  if (problem.expands) add_expanded(*plan);
-  if (plan->problem.product.keeps) add_kept(*plan);
+std::shared_ptr<const GpuPairPlan> plan_outputs(const GpuPairProblem& problem, const Costs& costs) {
+  auto plan = make_plan(problem, {}, costs);
+  if (problem.expands) add_expanded(*plan, costs);
+  if (plan->problem.product.keeps) add_kept(*plan, costs);
   if (plan->bilinear || plan->wide || !problem.plane_product) return plan;
-  const SumPlanes planes = sum_planes(problem);
+  const SumPlanes planes = sum_planes(problem, costs);
   if (planes.plans.empty()) return plan;
   GpuPairProblem rest = problem;
   rest.product = {};
   rest.mixed_work = MixedWork::little;
   rest.bytes = false;
-  return make_plan(rest, planes);
+  return make_plan(rest, planes, costs);
 }
 
 }  // namespace
 
-std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
-  if (!problem.product && !problem.plane_product) return plan_outputs(problem);
+std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem, const Costs& costs) {
+  if (!problem.product && !problem.plane_product) return plan_outputs(problem, costs);
   GpuPairProblem separated = problem;
   for (Expr& output : separated.outputs) output = separate_sums(output);
   if (!std::ranges::equal(separated.outputs, problem.outputs, same)) {
-    auto plan = plan_outputs(separated);
+    auto plan = plan_outputs(separated, costs);
     if (plan->bilinear || !plan->planes.empty()) return plan;
   }
-  return plan_outputs(problem);
+  return plan_outputs(problem, costs);
+}
+
+std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
+  return plan_gpu_pairs(problem, costs_of(problem.capability));
 }
 
 }  // namespace mercer::plan

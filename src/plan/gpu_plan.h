@@ -64,13 +64,10 @@ struct GpuSizes {
 inline constexpr int kDeepestSlice = 32;
 GpuSizes sizes_of(std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors);
 
-/// How much a call has to gain by sums of absolute differences on mixed pipes: as two additions they take 1.1 ms on an
-/// H200 from `much` on, of which mixing saves a quarter, and 70 us from `some` on. The small kernels around them cost
-/// 15 us, and quantising a value as much as 250 pairs with it save. Of `some` only matrices are mixed whose sums are
-/// long, and from `more` on those whose values tolerate what integers lose.
+/// How much a call has to gain by sums of absolute differences on mixed pipes. With `some` only matrices are mixed that
+/// have long sums, and from `more` on those whose values tolerate what integers lose.
 enum class MixedWork : std::uint8_t { little, some, more, much };
-inline constexpr double kMuchMixedWork = 17179869184.0;  // 2^34 pairs times features
-MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, double much = kMuchMixedWork);
+MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs);
 
 /// Sums of fewer differences of bytes fit 32 bits.
 inline constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
@@ -172,6 +169,7 @@ struct GpuPairPlan {
   std::vector<int> reciprocals;   // uniforms that hold a 1/u
   Sides sides;
   int row_slots = 0, col_slots = 0;  // values per point
+  bool long_epilogue = false;        // too long to be unrolled over a thread's pairs
   std::vector<Expr> accumulation_params;
   int model_blocks = 0;  // of the model's own tile, where `tile` is a measured one (plan/gpu_tiles.h)
 
@@ -201,8 +199,6 @@ struct GpuPairPlan {
   int chunk(std::int64_t features) const;
   /// Whether the values that a tile finds are not the last word: nearest pairs are computed again.
   bool recomputes() const { return sums_decide || bilinear; }
-  /// An epilogue too long to be unrolled over a thread's pairs.
-  bool long_epilogue() const;
   /// Few features on their way into one sum or state a row: the pairs of a row from their operands to the fold, before
   /// the next row's (kernels/cuda/pair_rows.cuh).
   bool by_rows() const;
@@ -237,6 +233,8 @@ bool leaves_pairs(const GpuPairPlan& plan);
 bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile);
 
 /// Throws unsupported or invalid_argument when the formula cannot be planned.
+std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem, const Costs& costs);
+/// By the row of its compute capability.
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem);
 
 }  // namespace mercer::plan

@@ -7,6 +7,7 @@
 #include <bit>
 
 #include "core/integers.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::plan {
 namespace {
@@ -22,9 +23,6 @@ constexpr std::int64_t kPlain = 32 << 10, kMostPlain = 64 << 10;  // bytes of a 
 constexpr std::int64_t kLeastNeighbours = 8, kNeighbours = 32;
 constexpr std::int64_t kRegisters = 65536, kThreadRegisters = 128, kSharedRegisters = 80;
 constexpr std::int64_t kLeastThreads = 256;  // of a multiprocessor, in what is measured
-constexpr double kBandwidth = 4.2e12, kSlots = 32.0 * 4 * 132 * 1.7e9;  // of an H200, a second
-constexpr double kEightSlots = 6;
-constexpr double kDoubleSlots = 16;  // measured, of a multiply-add in float64 with more values than stay in registers
 constexpr std::int64_t kTurns = 4, kMostRows = 8;  // of clusters on a device, of rows that one of them takes
 constexpr std::int64_t kPlaces = 6, kStaticBytes = 1024;
 constexpr std::int64_t kBarriers = 16;  // bytes of a slot's
@@ -402,29 +400,31 @@ std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
   return std::min(round_up(ceil_div(tiles, rows), most), tiles) * cluster;
 }
 
-double KronChain::seconds(const KronGpuPlace& place) const {
+double KronChain::seconds(const KronGpuPlace& place, const KronChainCosts& costs) const {
   const double rows = static_cast<double>(place.items) * static_cast<double>(place.rows * place.left) *
                       static_cast<double>(place.right) / static_cast<double>(tile_r);
   const double bytes = rows * (static_cast<double>(in()) * static_cast<double>(size_of(types.in)) +
                                static_cast<double>(out()) * static_cast<double>(size_of(types.out)));
   // Blocks of a cluster load, multiply and store by turns: only other clusters work meanwhile.
   const bool pairs = types.type == Dtype::float32 && !has_tensor();  // of multiply-adds: few accesses to the tile
-  const double shared = resident > 2 ? (pairs ? 0.65 : 0.5) : resident > 1 ? 0.45 : 0.44;
-  const double own = resident > 1 || ring > 0 ? 0.85 : pairs ? 0.6 : 0.7;
-  double rate = kBandwidth * (cluster > 1 ? shared : own);
+  const double shared = resident > 2   ? (pairs ? costs.shared_pairs : costs.shared_many)
+                        : resident > 1 ? costs.shared_two
+                                       : costs.shared_one;
+  const double own = resident > 1 || ring > 0 ? costs.own_many : pairs ? costs.own_pairs : costs.own_one;
+  double rate = costs.bytes * (cluster > 1 ? shared : own);
   const std::int64_t line = (tile_r == place.right ? in() : tile_r) * static_cast<std::int64_t>(size_of(types.in));
-  if (line < 128) rate *= line < 64 ? 0.6 : 0.85;
+  if (line < 128) rate *= line < 64 ? costs.tiny_lines : costs.short_lines;
   double slots = 0;
   for (std::size_t axis = 0; axis < axes.size(); ++axis) {
     const auto p = static_cast<double>(axes[axis].p);
     const bool waits = types.type == Dtype::float64 && axes[axis].p > kMostMultiplied;
-    slots += phase_of(axis).tensor   ? 6 + p / 8
-             : phase_of(axis).eights ? kEightSlots
-                                     : (1 + p) * (waits ? kDoubleSlots : 1);
+    slots += phase_of(axis).tensor   ? costs.tensor + p / costs.tensor_elements
+             : phase_of(axis).eights ? costs.eights
+                                     : (1 + p) * (waits ? costs.doubles : 1);
   }
-  const double arithmetic = rows * static_cast<double>(std::max(in(), out())) * slots / kSlots;
+  const double arithmetic = rows * static_cast<double>(std::max(in(), out())) * slots / costs.slots;
   // The shares are estimates: they need only rank the ways through a row.
-  return 3e-6 + bytes / rate + 0.3 * arithmetic;
+  return costs.start + bytes / rate + costs.arithmetic * arithmetic;
 }
 
 std::string KronChain::key() const {
@@ -473,7 +473,7 @@ std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const 
   const std::int64_t most_bytes = problem.shared_per_block - kStaticBytes;
   if (!choose_tile(chain, place, most_bytes, plain)) return std::nullopt;
   choose_threads(chain, most_bytes);
-  if (chain.seconds(place) >= worth) return std::nullopt;
+  if (chain.seconds(place, problem.costs().chain) >= worth) return std::nullopt;
   choose_steps(chain, most_bytes);
   choose_threads(chain, most_bytes);
   chain.whole_r = place.right % chain.tile_r == 0;
@@ -538,15 +538,16 @@ std::optional<KronChain> plan_ring(const KronGpuTypes& types, std::span<const Kr
 std::vector<KronChain> plans_of_clusters(const KronGpuTypes& types, std::span<const KronShape> factors,
                                          const KronGpuPlace& place, const KronGpuProblem& problem,
                                          bool better_ones = false) {
+  const KronChainCosts& costs = problem.costs().chain;
   std::vector<KronChain> plans;
   if (problem.capability < 90) return plans;
   const int pair = static_cast<int>(merged(factors).size()) - 2;
   for (const int cluster : {2, 4, 8})
     for (const int axis : {pair, 0}) {
       if (axis < 0) continue;
-      const double worth = better_ones && !plans.empty() ? plans.back().seconds(place) : kAnyTime;
+      const double worth = better_ones && !plans.empty() ? plans.back().seconds(place, costs) : kAnyTime;
       const auto chain = plan_shared(types, factors, place, problem, cluster, axis, kPlain, worth);
-      if (chain && chain->seconds(place) < worth) plans.push_back(*chain);
+      if (chain && chain->seconds(place, costs) < worth) plans.push_back(*chain);
     }
   return plans;
 }
@@ -561,7 +562,9 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
   if (best && best->resident > 1) return best;
   if (const auto ring = plan_ring(types, factors, place, problem)) return ring;
   const std::vector<KronChain> plans = plans_of_clusters(types, factors, place, problem, true);
-  if (!plans.empty() && (!best || plans.back().seconds(place) < best->seconds(place))) best = plans.back();
+  const KronChainCosts& costs = problem.costs().chain;
+  if (!plans.empty() && (!best || plans.back().seconds(place, costs) < best->seconds(place, costs)))
+    best = plans.back();
   return best;
 }
 

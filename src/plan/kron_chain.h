@@ -23,6 +23,8 @@
 
 namespace mercer::plan {
 
+struct KronChainCosts;
+
 struct KronChainAxis {
   int first = 0, count = 1;       // factors of the pass that are multiplied out
   std::int64_t p = 1, q = 1;
@@ -68,8 +70,8 @@ struct KronChain {
   std::int64_t shared_bytes() const;
   std::int64_t blocks(const KronGpuPlace& place) const;
   bool whole() const { return true; }
-  /// An estimate of its time on an H200.
-  double seconds(const KronGpuPlace& place) const;
+  /// An estimate of its time.
+  double seconds(const KronGpuPlace& place, const KronChainCosts& costs) const;
   std::string key() const;
 
   bool has_tensor() const;

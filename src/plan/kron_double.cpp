@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 
 #include "core/integers.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::plan {
 namespace {
@@ -19,24 +19,16 @@ constexpr std::int64_t kMostHeldTiles = 8;  // tiles of outputs beside each othe
 constexpr std::size_t kMostOptions = 12;  // that are measured
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30, kMostColumns = std::int64_t{1} << 40;
 
-/// Measured on an H200: launch and first loads, bytes a second of all multiprocessors, of shared memory, what goes
-/// with a stage, and a tile's stores; shares of what is read again and of the shorter of two times that overlap.
-constexpr double kStartSeconds = 4.0e-6, kBytesPerSecond = 3.4e12;
-constexpr double kSharedPerSecond = 132 * 128 * 1.7e9 * 0.8, kImageBytesPerSecond = 80e9;
-constexpr double kStageSeconds = 0.15e-6, kStoreSeconds = 0.8e-6, kReadAgain = 0.5, kOverlap = 0.1;
-
 double real(std::int64_t value) { return static_cast<double>(value); }
 
 std::int64_t columns_of(const KronGpuPlace& place) { return place.rows * place.left * place.right; }
 
-/// Sums of a warp, as results of an instruction: 8 registers each, of 255 or 168. Multiply-adds a second of all
-/// multiprocessors, measured on an H200.
+/// Sums of a warp, as results of an instruction: 8 registers each, of 255 or 168.
 struct Groups {
   bool held;
   std::int64_t count, warps, sums;
-  double products;
 };
-constexpr Groups kGroups[] = {{true, 3, 4, 8, 23e12}, {true, 2, 4, 16, 22e12}, {false, 1, 8, 16, 16e12}};
+constexpr Groups kGroups[] = {{true, 3, 4, 8}, {true, 2, 4, 16}, {false, 1, 8, 16}};
 
 /// Of a group, with its outputs filled up.
 struct Shape {
@@ -62,9 +54,9 @@ double stage_traffic(const KronDouble& k) {
   return real(k.depth * kDouble * (read + k.tile_n + (k.held ? 0 : k.tile_q)));
 }
 
-double products_per_second(const KronDouble& k) {
-  const auto same = [&](const Groups& groups) { return groups.count == k.groups; };
-  return std::find_if(std::begin(kGroups), std::end(kGroups), same)->products;
+/// Of all multiprocessors.
+double products_per_second(const KronDouble& k, const KronDoubleCosts& costs) {
+  return k.groups == 3 ? costs.three_groups : k.groups == 2 ? costs.two_groups : costs.one_group;
 }
 
 /// Of a line in shared memory.
@@ -97,26 +89,26 @@ std::string KronDouble::key() const {
       out_width);
 }
 
-double KronDouble::seconds(const KronGpuPlace& place) const {
+double KronDouble::seconds(const KronGpuPlace& place, const KronDoubleCosts& costs) const {
   const double all = real(multiprocessors), columns = real(place.items) * real(columns_of(place));
-  double rate = kBytesPerSecond;
+  double rate = costs.bytes;
   const std::int64_t line = kDouble * (last ? std::min(p, q) : place.right * std::min(p, q));
   if (!last && place.right * kDouble < 32) rate *= real(place.right * kDouble) / 32;
-  else if (line < 128) rate *= 0.7;
-  if (in_width == 1 || out_width == 1) rate *= 0.85;
-  const double again = kReadAgain * real(q_tiles() - 1);  // from the second-level cache
+  else if (line < 128) rate *= costs.narrow_lines;
+  if (in_width == 1 || out_width == 1) rate *= costs.single;
+  const double again = costs.again * real(q_tiles() - 1);  // from the second-level cache
   const double memory = columns * kDouble * (real(p) * (1 + again) + real(q)) / rate;
   const double tiles = real(place.items * ceil_div(columns_of(place), tile_n) * q_tiles());
-  const double stage = all * (real(depth * tile_q * tile_n) / products_per_second(*this) +
-                              kOverlap * stage_traffic(*this) / kSharedPerSecond);
+  const double stage = all * (real(depth * tile_q * tile_n) / products_per_second(*this, costs) +
+                              costs.overlap * stage_traffic(*this) / costs.shared_bytes);
   const double steady = real(steps()) * stage * tiles / all;
   // Of one tile after the other by a group that nobody disturbs.
-  const double alone = real(steps()) * (stage * 0.75 + kStageSeconds) + kStoreSeconds;
+  const double alone = real(steps()) * (stage * costs.alone + costs.stage) + costs.store;
   const double rounds = std::max(tiles / (real(groups) * real(blocks(place))), 1.0);
-  const double image = held ? real(p * tile_q * kDouble) / kImageBytesPerSecond : 0;
+  const double image = held ? real(p * tile_q * kDouble) / costs.image_bytes : 0;
   const double products = std::max(steady, alone * rounds);
-  return kStartSeconds + image * std::max(real(place.items * q_tiles()) / all, 1.0) + std::max(memory, products) +
-         kOverlap * std::min(memory, products);
+  return costs.start + image * std::max(real(place.items * q_tiles()) / all, 1.0) + std::max(memory, products) +
+         costs.overlap * std::min(memory, products);
 }
 
 namespace {
@@ -167,19 +159,21 @@ void each_kernel(const KronGpuTypes& types, std::span<const KronShape> factors, 
 
 std::optional<KronDouble> plan_kron_double(const KronGpuTypes& types, std::span<const KronShape> factors,
                                            const KronGpuPlace& place, const KronGpuProblem& problem) {
+  const KronDoubleCosts& costs = problem.costs().doubles;
   std::optional<KronDouble> best;
   each_kernel(types, factors, place, problem, [&](const KronDouble& kernel) {
-    if (!best || kernel.seconds(place) < best->seconds(place)) best = kernel;
+    if (!best || kernel.seconds(place, costs) < best->seconds(place, costs)) best = kernel;
   });
   return best;
 }
 
 std::vector<KronDouble> kron_double_options(const KronGpuTypes& types, std::span<const KronShape> factors,
                                             const KronGpuPlace& place, const KronGpuProblem& problem) {
+  const KronDoubleCosts& costs = problem.costs().doubles;
   std::vector<KronDouble> options;
   each_kernel(types, factors, place, problem, [&](const KronDouble& kernel) { options.push_back(kernel); });
   std::stable_sort(options.begin(), options.end(), [&](const KronDouble& a, const KronDouble& b) {
-    return a.seconds(place) < b.seconds(place);
+    return a.seconds(place, costs) < b.seconds(place, costs);
   });
   if (options.size() > kMostOptions) options.resize(kMostOptions);
   return options;

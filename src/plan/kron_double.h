@@ -17,6 +17,8 @@
 
 namespace mercer::plan {
 
+struct KronDoubleCosts;
+
 /// All of it but the multiprocessors is part of the kernel.
 struct KronDouble {
   KronGpuTypes types;
@@ -38,8 +40,8 @@ struct KronDouble {
   /// Whether one tile reads all that it replaces.
   bool whole() const { return q_tiles() == 1; }
   std::string key() const;
-  /// An estimate for an H200.
-  double seconds(const KronGpuPlace& place) const;
+  /// An estimate of its time.
+  double seconds(const KronGpuPlace& place, const KronDoubleCosts& costs) const;
 };
 
 /// The fastest tile by its estimate; nothing where the kernel does not serve.

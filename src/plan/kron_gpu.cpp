@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/integers.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::plan {
 namespace {
@@ -18,9 +19,6 @@ constexpr std::int64_t kThreads = 256, kMostQ = 128;
 constexpr std::int64_t kMostGroups = 128, kWarp = 32;
 /// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
 constexpr std::int64_t kStageBytes = 40 << 10;
-constexpr std::int64_t kLeastWide = 33;  // with a factor so large
-/// What kron_step reaches on an H200, bytes and flops a second, where there are blocks for all of it.
-constexpr double kStepBandwidth = 0.8e12, kStepFlops = 10e12, kMultiprocessors = 132;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
 /// Of what is measured: divisions into passes, and times the least estimate.
 constexpr std::size_t kMostDivisions = 8;
@@ -78,29 +76,35 @@ using Span = std::span<const KronShape>;
 
 std::int64_t largest(const KronShape& factor) { return std::max(factor.p, factor.q); }
 
-double seconds_of(const KronGpuKernel& kernel, const KronGpuPlace& place) {
-  return std::visit([&](const auto& k) { return k.seconds(place); }, kernel);
+const KronStepCosts& costs_of(const KronGpuTile&, const KronCosts& costs) { return costs.step; }
+const KronChainCosts& costs_of(const KronChain&, const KronCosts& costs) { return costs.chain; }
+const KronWideCosts& costs_of(const KronWide&, const KronCosts& costs) { return costs.wide; }
+const KronDoubleCosts& costs_of(const KronDouble&, const KronCosts& costs) { return costs.doubles; }
+
+double seconds_of(const KronGpuKernel& kernel, const KronGpuPlace& place, const KronCosts& costs) {
+  return std::visit([&](const auto& k) { return k.seconds(place, costs_of(k, costs)); }, kernel);
 }
 
 std::string key_of(const KronGpuKernel& kernel) {
   return std::visit([](const auto& k) { return k.key(); }, kernel);
 }
 
-bool is_wide(Span factors) {
-  return std::any_of(factors.begin(), factors.end(), [](const auto& f) { return largest(f) >= kLeastWide; });
+bool is_wide(Span factors, const KronWideCosts& costs) {
+  return std::any_of(factors.begin(), factors.end(), [&](const auto& f) { return largest(f) >= costs.from; });
 }
 
 /// The best kernel of some neighbouring factors, if there is one.
 std::optional<KronGpuKernel> kernel_of(const KronGpuTypes& types, Span factors, const KronGpuPlace& place,
                                        const KronGpuProblem& problem) {
+  const KronCosts& costs = problem.costs();
   std::optional<KronGpuKernel> best;
   const auto offer = [&](const auto& kernel) {
-    if (!best || kernel.seconds(place) < seconds_of(*best, place)) best = kernel;
+    if (!best || kernel.seconds(place, costs_of(kernel, costs)) < seconds_of(*best, place, costs)) best = kernel;
   };
   if (factors.size() == 1) offer(step_tile(types, factors.front(), place));
   if (const auto chain = plan_kron_chain(types, factors, place, problem)) offer(*chain);
   if (const auto doubles = plan_kron_double(types, factors, place, problem)) offer(*doubles);
-  if (!is_wide(factors)) return best;
+  if (!is_wide(factors, costs.wide)) return best;
   if (const auto wide = plan_kron_wide(types, factors, place, problem)) offer(*wide);
   return best;
 }
@@ -121,10 +125,11 @@ std::vector<KronGpuKernel> kernels_of(const KronGpuTypes& types, Span factors, c
   }
   for (const KronChain& chain : kron_chain_options(types, factors, place, problem)) offer(chain);
   for (const KronDouble& doubles : kron_double_options(types, factors, place, problem)) offer(doubles);
-  if (is_wide(factors))
+  const KronCosts& costs = problem.costs();
+  if (is_wide(factors, costs.wide))
     for (const KronWide& wide : kron_wide_options(types, factors, place, problem)) offer(wide);
   std::stable_sort(kernels.begin(), kernels.end(), [&](const KronGpuKernel& a, const KronGpuKernel& b) {
-    return seconds_of(a, place) < seconds_of(b, place);
+    return seconds_of(a, place, costs) < seconds_of(b, place, costs);
   });
   return kernels;
 }
@@ -169,7 +174,7 @@ std::vector<Way> divide(const KronGpuProblem& problem, std::size_t most) {
       const Run run = {first, last - first + 1};
       const auto kernel = kernel_of(types, factors_of(problem, run), place, problem);
       if (!kernel) continue;
-      const double seconds = seconds_of(*kernel, place);
+      const double seconds = seconds_of(*kernel, place, problem.costs());
       std::vector<Way>& to = ways[static_cast<std::size_t>(last) + 1];
       for (const Way& from : ways[static_cast<std::size_t>(first)]) {
         Way way = {from.seconds + seconds, from.runs};
@@ -185,14 +190,18 @@ std::vector<Way> divide(const KronGpuProblem& problem, std::size_t most) {
 
 }  // namespace
 
-double KronGpuTile::seconds(const KronGpuPlace& place) const {
+const KronCosts& KronGpuProblem::costs() const {
+  return own_costs != nullptr ? *own_costs : costs_of(capability).kron;
+}
+
+double KronGpuTile::seconds(const KronGpuPlace& place, const KronStepCosts& costs) const {
   const double rows = static_cast<double>(place.items) * static_cast<double>(place.rows * place.left) *
                       static_cast<double>(place.right);
   const double bytes = rows * (static_cast<double>(p) * static_cast<double>(size_of(types.in)) +
                                static_cast<double>(q) * static_cast<double>(size_of(types.out)));
   const double flops = 2 * rows * static_cast<double>(p) * static_cast<double>(q);
-  const double idle = std::max(kMultiprocessors / static_cast<double>(blocks(place)), 1.0);
-  return 3e-6 + idle * std::max(bytes / kStepBandwidth, flops / kStepFlops);
+  const double idle = std::max(costs.multiprocessors / static_cast<double>(blocks(place)), 1.0);
+  return costs.start + idle * std::max(bytes / costs.bytes, flops / costs.flops);
 }
 
 /// As in kron_step.cuh.
@@ -294,7 +303,7 @@ KronGpuPlan with_best_kernels(Division division, const KronGpuProblem& problem) 
 KronGpuPlan best_plan(const std::vector<Run>& runs, const KronGpuProblem& problem) {
   KronGpuPlan plan = with_best_kernels(division_of(runs, problem, Order::multiplications), problem);
   KronGpuPlan other = with_best_kernels(division_of(runs, problem, Order::bytes), problem);
-  return other.seconds() < plan.seconds() ? other : plan;
+  return other.seconds(problem.costs()) < plan.seconds(problem.costs()) ? other : plan;
 }
 
 /// Of one pass of a plan.
@@ -314,8 +323,9 @@ std::vector<KronGpuPlan> with_other_kernels(const KronGpuPlan& plan, const KronG
   for (std::size_t i = 0; i < most; ++i)
     for (std::size_t pass = 0; pass < plan.passes.size(); ++pass)
       if (i < kernels[pass].size()) others.emplace_back(plan).passes[pass].kernel = kernels[pass][i];
-  std::stable_sort(others.begin(), others.end(),
-                   [](const KronGpuPlan& a, const KronGpuPlan& b) { return a.seconds() < b.seconds(); });
+  std::stable_sort(others.begin(), others.end(), [&](const KronGpuPlan& a, const KronGpuPlan& b) {
+    return a.seconds(problem.costs()) < b.seconds(problem.costs());
+  });
   return others;
 }
 
@@ -345,9 +355,9 @@ KronGpuPlan plan_kron_gpu(const KronGpuProblem& problem) {
   return best_plan(divide(problem, 1).front().runs, problem);
 }
 
-double KronGpuPlan::seconds() const {
+double KronGpuPlan::seconds(const KronCosts& costs) const {
   double sum = 0;
-  for (const KronGpuPass& pass : passes) sum += seconds_of(pass.kernel, pass.place);
+  for (const KronGpuPass& pass : passes) sum += seconds_of(pass.kernel, pass.place, costs);
   return sum;
 }
 
@@ -376,10 +386,11 @@ std::vector<KronGpuPlan> kron_gpu_candidates(const KronGpuProblem& problem, cons
   std::set<std::string> known = {plan.record()};
   double most = 0;
   const auto offer = [&](KronGpuPlan other) {
-    if (other.seconds() <= most && known.insert(other.record()).second) candidates.push_back(std::move(other));
+    if (other.seconds(problem.costs()) > most || !known.insert(other.record()).second) return;
+    candidates.push_back(std::move(other));
   };
   for (const Way& way : divide(problem, kMostDivisions)) {
-    if (most == 0) most = kMostTimes * best_plan(way.runs, problem).seconds();
+    if (most == 0) most = kMostTimes * best_plan(way.runs, problem).seconds(problem.costs());
     for (const Order order : kOrders) offer(with_best_kernels(division_of(way.runs, problem, order), problem));
   }
   for (KronGpuPlan& other : with_other_kernels(plan, problem)) offer(std::move(other));

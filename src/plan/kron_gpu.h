@@ -22,6 +22,8 @@
 
 namespace mercer::plan {
 
+struct KronStepCosts;
+
 /// One factor, a tile of its outputs a block (kernels/cuda/kron_step.cuh). All of it is part of the kernel.
 struct KronGpuTile {
   KronGpuTypes types;
@@ -33,8 +35,8 @@ struct KronGpuTile {
   std::int64_t tile_n() const { return groups_n * thread_n; }
   std::int64_t shared_bytes() const;
   std::int64_t blocks(const KronGpuPlace& place) const;
-  /// An estimate of its time on an H200.
-  double seconds(const KronGpuPlace& place) const;
+  /// An estimate of its time.
+  double seconds(const KronGpuPlace& place, const KronStepCosts& costs) const;
   /// Whether one block reads all that it replaces, so that a pass may write where it reads.
   bool whole() const { return tile_q == q; }
   /// Equal texts are equal kernels.
@@ -57,8 +59,8 @@ struct KronGpuPlan {
   std::vector<KronGpuPass> passes;  // in the order in which they run
   std::int64_t widest = 0;          // elements of a row between passes, with columns
 
-  /// An estimate of its time on an H200.
-  double seconds() const;
+  /// An estimate of its time.
+  double seconds(const KronCosts& costs) const;
   /// A line for people.
   std::string to_text() const;
   /// Lines from which kron_gpu_plan_of makes it again: a pass each, with its kernel's key.

@@ -9,6 +9,8 @@
 
 namespace mercer::plan {
 
+struct KronCosts;
+
 struct KronGpuTypes {
   Dtype type = Dtype::float32;                         // in which values are computed
   Dtype in = Dtype::float32, out = Dtype::float32;     // of what the pass reads and writes
@@ -34,6 +36,8 @@ struct KronGpuProblem {
   bool combines = true;      // alpha is not 1, or there is a y: the last pass has instructions for them
   int capability = 80, multiprocessors = 108;
   std::int64_t shared_per_block = 48 << 10;  // bytes
+  const KronCosts* own_costs = nullptr;      // in place of those of its capability
+  const KronCosts& costs() const;
 };
 
 }  // namespace mercer::plan

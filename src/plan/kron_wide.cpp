@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/integers.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::plan {
 namespace {
@@ -21,11 +22,6 @@ constexpr std::int64_t kTail = 256;  // bytes: maxima of warps
 constexpr std::int64_t kColumnBlock = 32;
 constexpr std::int64_t kStage = 16 * 40 * 4;  // bytes of a warp through which single elements go
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30;
-
-/// Measured on an H200: launch and first loads, an element of a factor's image, a product (three of pieces) on a
-/// multiprocessor with all that goes with it, and memory.
-constexpr double kStartSeconds = 4.5e-6, kImageSeconds = 1.4e-10, kProductSeconds = 1.56e-12;
-constexpr double kBytesPerSecond = 3.7e12, kTileSeconds = 2.5e-6;  // the latter however small a tile
 
 /// High and low pieces, `rows` of `depth`.
 std::int64_t image_bytes(std::int64_t rows, std::int64_t depth) {
@@ -76,7 +72,7 @@ std::string KronWide::key() const {
       types.key(), p1, q1, p2, q2, pair, tile_n, whole_n, column_scales, groups, warpgroups, in_width, out_width);
 }
 
-double KronWide::seconds(const KronGpuPlace& place) const {
+double KronWide::seconds(const KronGpuPlace& place, const KronWideCosts& costs) const {
   const double columns = static_cast<double>(pair ? p2 : tile_n), outputs = pair ? static_cast<double>(q2) : columns;
   const double bytes = static_cast<double>(p1) * columns * static_cast<double>(size_of(types.in)) +
                        static_cast<double>(q1) * outputs * static_cast<double>(size_of(types.out));
@@ -84,10 +80,10 @@ double KronWide::seconds(const KronGpuPlace& place) const {
   const double depth = static_cast<double>(round_up(p1, kStep)) + static_cast<double>(pair ? round_up(q2, kStep) : 0);
   const double products = rows * depth * static_cast<double>(tile_n);
   const double at_a_time = static_cast<double>(multiprocessors);
-  const double tile = std::max({bytes * at_a_time / kBytesPerSecond, products * kProductSeconds,
-                                kTileSeconds / static_cast<double>(groups)});
-  const double images = static_cast<double>(p1 * q1 + p2 * q2) * kImageSeconds;
-  return kStartSeconds + images * std::ceil(static_cast<double>(place.items) / at_a_time) +
+  const double tile = std::max({bytes * at_a_time / costs.bytes, products * costs.product,
+                                costs.tile / static_cast<double>(groups)});
+  const double images = static_cast<double>(p1 * q1 + p2 * q2) * costs.image;
+  return costs.start + images * std::ceil(static_cast<double>(place.items) / at_a_time) +
          tile * std::max(static_cast<double>(tiles(place)) / at_a_time, 1.0);
 }
 

@@ -14,6 +14,8 @@
 
 namespace mercer::plan {
 
+struct KronWideCosts;
+
 /// A tile is the matrix of both factors' axes at the end of a row, or P x tile_n of one factor's axis and of what
 /// stands behind it. All of it but the multiprocessors is part of the kernel.
 struct KronWide {
@@ -40,8 +42,8 @@ struct KronWide {
   int x_exponent() const;
   int first_exponent() const;
   std::string key() const;
-  /// An estimate for an H200.
-  double seconds(const KronGpuPlace& place) const;
+  /// An estimate of its time.
+  double seconds(const KronGpuPlace& place, const KronWideCosts& costs) const;
 };
 
 /// The pass over these neighbours; nothing where the kernel does not serve. A pair must end the row.

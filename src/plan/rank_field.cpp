@@ -4,6 +4,7 @@
 
 #include "core/integers.h"
 #include "ir/passes.h"
+#include "plan/gpu/costs.h"
 #include "plan/gpu_field.h"
 
 namespace mercer::plan {
@@ -30,24 +31,25 @@ std::int64_t rank_outputs(std::int64_t outputs, std::int64_t columns) {
   return ceil_div(outputs, ceil_div(outputs, most));
 }
 
-bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns) {
-  // Nanoseconds of a thousand pairs: a pass; amplitudes, stored and split, and what outputs take then.
-  constexpr double kPass = 2.4, kStored = 12, kOutput = 0.4;
+bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns, const GradientCosts& costs) {
   const std::int64_t of_pass = rank_outputs(outputs, columns);
   const std::int64_t passes = ceil_div(outputs, of_pass) * ceil_div(columns, kWideColumns);
-  return kPass * static_cast<double>(passes) <= kStored + kOutput * static_cast<double>(outputs);
+  return costs.rank_pass * static_cast<double>(passes) <=
+         costs.rank_stored + costs.rank_output * static_cast<double>(outputs);
 }
 
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                             const FieldWeights& weights, Precision precision, double from, bool beside) {
-  constexpr std::int64_t kLeastPoints = 256, kUnit = 32, kMultiple = 8;
+                             const FieldWeights& weights, Precision precision, const Costs& costs, bool beside) {
+  constexpr std::int64_t kUnit = 32, kMultiple = 8;
   // What registers hold beside two sums of products: of 64 columns of the matrix, and of 128. Without weights there is
   // one.
   constexpr int kColumnsOfPass = 80, kFewColumnsOfPass = 40, kColumnsOfFourStages = 80;
   constexpr int kMostResidentUnits = 2;  // of weights: more of them pass by with the points, some stages at a time
-  if (k <= kFewFeatures || k > kMostRankFeatures || m == 0 || n == 0 || precision == Precision::direct) return {};
+  const GradientCosts& own = costs.gradient;
+  if (k <= kFewFeatures || k > own.rank_features || m == 0 || n == 0 || precision == Precision::direct) return {};
   const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  if (from > 0 && (std::min(m, n) < kLeastPoints || work < from)) return {};
+  const double from = costs.tensor_cores_from;
+  if (from > 0 && (std::min(m, n) < own.rank_points || work < from)) return {};
   BilinearTile tile{.columns = 128, .stages = 4, .wide_stages = 4, .spreads = true};
   const std::int64_t factors = weights.kind == FieldWeights::Kind::factors ? weights.count : 1;
   tile.weight_units = factor_units(factors);

@@ -11,13 +11,11 @@ namespace mercer::plan {
 int columns_at_once(std::int64_t columns) { return columns <= 1 ? 1 : columns <= 4 ? 4 : 16; }
 
 bool pays_product_beside(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns, bool of_products) {
-  constexpr std::int64_t kMostBesideProducts = 4;  // 16 columns lost, with 256 features
-  if (of_products) return columns <= kMostBesideProducts;
-  // Milliseconds of 10^9 pairs on an H200, reckoned: of 16 columns from whole backwards with and without a product
-  // beside, of fewer by their multiply-adds and bytes.
-  const bool doubles = type == Dtype::float64;
+  const BesideCosts& own = costs.beside;
+  if (of_products) return columns <= own.products_columns;
   const int at_once = columns_at_once(columns);
-  const double launch = (doubles ? 2 : 1) * (at_once == 1 ? 1.8 : at_once == 4 ? 2.5 : 4.5);
+  const double launch =
+      (type == Dtype::float64 ? own.doubles : 1) * (at_once == 1 ? own.one : at_once == 4 ? own.four : own.sixteen);
   return launch * static_cast<double>(ceil_div(columns, std::int64_t{at_once})) < product_time(costs, type, k, columns);
 }
 

@@ -1,6 +1,7 @@
 #include "plan/sum_planes.h"
 
 #include "ir/passes.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::plan {
 namespace {
@@ -33,18 +34,18 @@ GpuPairProblem problem_of_sum(const GpuPairProblem& problem, const Expr& sum) {
 }  // namespace
 
 BilinearTile plane_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
-                        double from, std::int64_t rows) {
-  if (k < kLeastPlaneFeatures && from > 0) return {};
-  return bilinear_tile(m, n, k, precision, multiprocessors, from, rows);
+                        const Costs& costs, std::int64_t rows) {
+  if (k < costs.sums_features && costs.tensor_cores_from > 0) return {};
+  return bilinear_tile(m, n, k, precision, multiprocessors, costs, rows);
 }
 
-SumPlanes sum_planes(const GpuPairProblem& problem) {
+SumPlanes sum_planes(const GpuPairProblem& problem, const Costs& costs) {
   SumPlanes found;
   if (!problem.plane_product || problem.consumer == Consumer::nearest) return found;
   ir::ExprMap<Expr> planes;
   for (const Expr& sum : pair_sums(problem.outputs)) {
     if (!bilinear_of(ir::split({sum}))) continue;
-    auto plan = plan_gpu_pairs(problem_of_sum(problem, sum));
+    auto plan = plan_gpu_pairs(problem_of_sum(problem, sum), costs);
     if (!plan->bilinear) continue;
     planes[sum] = ir::leaf(ir::Op::pair_value, static_cast<int>(found.plans.size()));
     found.plans.push_back(std::move(plan));

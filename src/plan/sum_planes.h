@@ -8,13 +8,9 @@
 
 namespace mercer::plan {
 
-/// Features from which a sum on tensor cores and its plane, written and read, cost less than direct differences: a pair
-/// moves 8 bytes, 1.9 ps on an H200, where 64 features of two slots take 3.8 ps.
-inline constexpr std::int64_t kLeastPlaneFeatures = 64;
-
 /// The tile for planes of `rows` rows at once; an empty one where they do not pay.
 BilinearTile plane_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
-                        double from, std::int64_t rows);
+                        const Costs& costs, std::int64_t rows);
 
 /// A formula whose sums are planes: `outputs` has pair_value(s) in the place of the sum of plan s.
 struct SumPlanes {
@@ -22,6 +18,6 @@ struct SumPlanes {
   std::vector<Expr> outputs;
 };
 /// Of a problem with a `plane_product`; no plans where tensor cores serve none of its sums.
-SumPlanes sum_planes(const GpuPairProblem& problem);
+SumPlanes sum_planes(const GpuPairProblem& problem, const Costs& costs);
 
 }  // namespace mercer::plan

@@ -11,7 +11,7 @@ namespace {
 /// `reads`: the device has the tile that reads values where they lie.
 const ValueCosts& costs_of(const Costs& costs, Dtype type, std::int64_t columns, bool reads = true) {
   if (type == Dtype::float64) return costs.float64;
-  return reads && stored_tile(columns) ? costs.stored : costs.pieces;
+  return reads && stored_tile(columns, costs) ? costs.stored : costs.pieces;
 }
 
 double of_passes(const ValueCosts& costs, double features, std::int64_t columns) {
@@ -39,9 +39,9 @@ double product_time(const Costs& costs, Dtype type, std::int64_t k, std::int64_t
   return columns <= kFewColumns ? passes : std::min(passes, of_stored(own, features, columns));
 }
 
-BilinearTile stored_tile(std::int64_t columns) {
-  constexpr std::int64_t kMost = 3 * kWideColumns, kMultiple = 8;
-  if (columns > kMost) return {};
+BilinearTile stored_tile(std::int64_t columns, const Costs& costs) {
+  constexpr std::int64_t kMultiple = 8;
+  if (columns > costs.stored_columns) return {};
   BilinearTile tile{.columns = 128, .stages = 1, .wide_stages = 4, .of_values = true};
   tile.wide = static_cast<int>(round_up(ceil_div(columns, ceil_div(columns, std::int64_t{kWideColumns})), kMultiple));
   return tile;

@@ -22,7 +22,7 @@ double product_time(const Costs& costs, Dtype type, std::int64_t k, std::int64_t
 
 /// Of float32, the tile that reads values where they lie; an empty one where pieces of them are better, of very many
 /// columns.
-BilinearTile stored_tile(std::int64_t columns);
+BilinearTile stored_tile(std::int64_t columns, const Costs& costs);
 
 /// Of float64, the columns of a tile (kernels/cuda/stored_doubles.cuh).
 int columns_of_doubles(std::int64_t columns);

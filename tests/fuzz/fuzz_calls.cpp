@@ -58,7 +58,7 @@ Contexts cpu_contexts() {
     list.push_back(std::make_unique<TestContext>(testing_support::targets().front()));
     list.back()->set_threads(threads);
     list.back()->state().own_costs().much_mixed_work = 0;
-    list.back()->state().part_bytes = 1 << 10;
+    list.back()->state().own_costs().part_bytes = 1 << 10;
   }
   return list;
 }
@@ -74,8 +74,8 @@ Contexts cuda_contexts() {
     TestContext& small = add();
     plan::Costs& costs = small.state().own_costs();
     costs.tensor_cores_from = costs.much_mixed_work = costs.expanded_from = costs.wide_from = 0;
-    small.state().products_by_warps = by_warps;
-    small.state().part_bytes = 1 << 19;
+    small.state().own_costs().by_warps = by_warps;
+    small.state().own_costs().part_bytes = 1 << 19;
   }
   add().set_precision(Precision::direct);
   return list;

@@ -100,9 +100,9 @@ void on_both(const Body& body) {
     TestContext context(Target::interpreter);
     body(context);
   }
-  for (const std::int64_t small_until : {std::int64_t{0}, kSmallUntil})
+  for (const std::int64_t small_until : {std::int64_t{0}, plan::costs_of(90).dense.small_until})
     on_cuda([&](TestContext& context) {
-      context.state().small_until = small_until;
+      context.state().own_costs().dense.small_until = small_until;
       body(context);
     });
 }
@@ -117,7 +117,7 @@ void in_every_layout(const Body& body) {
       for (std::size_t pair = 0; pair < kCount * kCount; ++pair) {
         const std::size_t one = pair / kCount, other = pair % kCount;
         if (context.on_cuda() && (other + kCount - one) % kCount > 1) continue;
-        context.state().small_until = one == other ? 0 : kSmallUntil;
+        context.state().own_costs().dense.small_until = one == other ? 0 : plan::costs_of(90).dense.small_until;
         const LayoutRow &of_a = kLayouts[one], &of_b = kLayouts[other];
         SCOPED_TRACE(std::string(name_of(dtype)) + ", a " + of_a.name + ", b " + of_b.name);
         body(context, dtype, of_a, of_b);

@@ -110,7 +110,7 @@ void on_tensor_cores(const Body& body) {
       if (!by_warps && cuda_device(0).capability() != 90) return;
       SCOPED_TRACE(by_warps ? "by warps" : "by warpgroups");
       context.state().own_costs().tensor_cores_from = 0;
-      context.state().products_by_warps = by_warps;
+      context.state().own_costs().by_warps = by_warps;
       body(context);
     });
 }

@@ -138,7 +138,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
   const std::int64_t strips = ceil_div(rows, product.kRows * product.cluster),
                      columns = ceil_div(job.z.count, product.columns);
   ranges_ = plan::feature_ranges(product, tiles_of(product, strips, columns, symmetric), job.features,
-                                 job.hardware().multiprocessors);
+                                 job.hardware().multiprocessors, job.costs());
   if (ranges_ == 1) return;
   constexpr std::int64_t kWarps = 8;
   arrivals_ = strips * product.cluster * columns * kWarps;

@@ -45,7 +45,8 @@ constexpr std::int64_t kTurnedFrom = 128;
 
 /// On tensor cores, one matrix after the other.
 bool by_blocks(const DenseJob& job) {
-  return job.type == Dtype::float32 && job.order >= (job.matrices == 1 ? job.blocked_from : kBlockedFrom);
+  const std::int64_t from = job.matrices == 1 ? job.costs.blocked_from : job.costs.blocked_batch_from;
+  return job.type == Dtype::float32 && job.order >= from;
 }
 
 /// Where a factor is made: at home, unless a copy is faster or, with jitter, the matrix must outlive the first attempt.
@@ -173,7 +174,7 @@ void solve_by_factor(DenseRun& run, DenseChunk chunk, const DenseHome& home, con
 bool lu_by_blocks(const DenseJob& job) {
   const CudaDevice* const planned = job.queue->rehearsal != nullptr ? job.queue->rehearsal->device : nullptr;
   const CudaDevice& device = planned != nullptr ? *planned : cuda_device(job.device);
-  const std::int64_t from = job.matrices == 1 ? job.lu.from : std::max(job.lu.from, kMostBeside + 1);
+  const std::int64_t from = job.matrices == 1 ? job.costs.lu.from : std::max(job.costs.lu.from, kMostBeside + 1);
   const bool wanted =
       job.type == Dtype::float32 && job.rows == job.cols && job.order >= std::max<std::int64_t>(from, 1);
   return wanted && SplitLu::serves(device, job.order);
@@ -203,7 +204,7 @@ class LuRun {
       : job_(job), a_(*needs.a), run_(job, needs, info) {
     if (run_.together() || job.order == 0 || !factors) return;
     if (lu_by_blocks(job)) {
-      blocked_.emplace(run_.place(), run_.library(), run_.handles(), job.order, run_.columns_of_part(), job.lu);
+      blocked_.emplace(run_.place(), run_.library(), run_.handles(), job.order, run_.columns_of_part(), job.costs.lu);
       run_.add_buffer(static_cast<std::size_t>(blocked_->bytes()), 0);
       return;
     }

@@ -50,8 +50,8 @@ DenseRun::DenseRun(const DenseJob& job, const DenseNeeds& needs, const DenseInfo
   scratch_stride_ = std::max<std::int64_t>(together_ ? n : round_up(job.rows, std::int64_t{4}), 1);
   const std::int64_t matrix_bytes = checked_product({scratch_stride_, std::max<std::int64_t>(job.cols, 1), size()});
   if (together_)
-    chunk_ = std::clamp<std::int64_t>(job.part_bytes / matrix_bytes, 1, std::min(kMostMatrices, job.matrices));
-  part_columns_ = std::clamp<std::int64_t>(job.part_bytes / (std::max<std::int64_t>(n, 1) * size() * chunk_), 1,
+    chunk_ = std::clamp<std::int64_t>(job.costs.part_bytes / matrix_bytes, 1, std::min(kMostMatrices, job.matrices));
+  part_columns_ = std::clamp<std::int64_t>(job.costs.part_bytes / (std::max<std::int64_t>(n, 1) * size() * chunk_), 1,
                                            std::max<std::int64_t>(needs.columns, 1));
   if (!together_ && needs_.home != nullptr && !suits(*needs_.home)) needs_.home = nullptr;
 

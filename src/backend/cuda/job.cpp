@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::cuda {
 
@@ -63,6 +64,10 @@ PairJob PairJob::item(std::int64_t index) const {
 const CudaDevice& PairJob::hardware() const {
   const Rehearsal* rehearsed = rehearsal();
   return rehearsed != nullptr && rehearsed->device != nullptr ? *rehearsed->device : cuda_device(device);
+}
+
+const plan::Costs& PairJob::costs() const {
+  return own_costs != nullptr ? *own_costs : plan::costs_of(hardware().capability());
 }
 
 const JobParam& PairJob::param(const Expr& leaf) const {

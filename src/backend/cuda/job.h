@@ -11,6 +11,10 @@
 #include "mercer/pairwise.h"
 #include "plan/gpu/request.h"
 
+namespace mercer::plan {
+struct Costs;
+}
+
 namespace mercer::cuda {
 
 /// `elements` further on; null stays null.
@@ -79,11 +83,13 @@ struct PairJob {
   Dtype type = Dtype::float32;  // computing type
   bool same_points = false;
   std::int64_t part_bytes = kPartBytes;  // of pair values that are stored at once for a second kernel
+  const plan::Costs* own_costs = nullptr;  // in place of those of the device's capability
 
   CuStream stream() const { return static_cast<CuStream>(queue->stream); }
   Rehearsal* rehearsal() const { return queue->rehearsal; }
-  /// The device that the call is planned for.
+  /// The device that the call is planned for, and what ways cost there.
   const CudaDevice& hardware() const;
+  const plan::Costs& costs() const;
 
   /// One batch item of it, as a job without batch axes.
   PairJob item(std::int64_t index) const;

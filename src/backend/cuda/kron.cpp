@@ -141,6 +141,7 @@ KronPart::KronPart(KronJob job, const PairJob& place, const KronTools& tools, bo
   problem.capability = hardware.capability();
   problem.multiprocessors = hardware.multiprocessors;
   problem.shared_per_block = hardware.shared_per_block;
+  problem.own_costs = &tools.costs.kron;
   // Making a plan, and finding its kernels by their texts, take longer than a small product does.
   if (!is_whole) key_ += part_key(problem, job_);
   const bool of_this_device = place.rehearsal() == nullptr || place.rehearsal()->device == nullptr;
@@ -392,13 +393,13 @@ void add_parts(KronJob job, const PairJob& place, const KronTools& tools, std::d
   if (job.rows.size() > MERCER_MAX_AXES) return split(true, 0, 1);
   KronPart& part = parts.emplace_back(std::move(job), place, tools, is_whole);
   const double bytes = static_cast<double>(part.program().buffer_bytes) * part.program().buffers;
-  if (bytes > static_cast<double>(tools.part_bytes)) {
+  if (bytes > static_cast<double>(tools.costs.part_bytes)) {
     job = part.job();
     for (const bool of_rows : {false, true}) {
       const auto& extents = of_rows ? job.rows : job.outer;
       for (std::size_t axis = 0; axis < extents.size(); ++axis) {
         if (extents[axis] <= 1) continue;
-        const double fits = static_cast<double>(extents[axis]) * static_cast<double>(tools.part_bytes) / bytes;
+        const double fits = static_cast<double>(extents[axis]) * static_cast<double>(tools.costs.part_bytes) / bytes;
         parts.pop_back();
         return split(of_rows, axis, std::max<std::int64_t>(static_cast<std::int64_t>(fits), 1));
       }

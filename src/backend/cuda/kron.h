@@ -50,7 +50,7 @@ struct KronAddresses {
 struct KronTools {
   /// Of the program: equal for calls that differ in nothing but addresses of the same alignment.
   const std::string& key;
-  std::int64_t part_bytes;
+  const plan::Costs& costs;
   RecentCache<KronProgram>& programs;
   /// The plan that the call runs: the model's, or a measured one.
   plan::KronGpuPlan (*plan)(const plan::KronGpuProblem& problem, const PairJob& place);
@@ -58,7 +58,7 @@ struct KronTools {
 };
 
 /// Puts the passes of the call into its stream and returns. Scratch memory is at most two arrays of the largest size
-/// between passes, of part_bytes together where the call can be taken apart: by items, rows or columns.
+/// between passes, of costs.part_bytes together where the call can be taken apart: by items, rows or columns.
 void kron_matmul(KronJob job, const KronTools& tools);
 
 /// The same call with other arrays, by the program that is kept under its key.

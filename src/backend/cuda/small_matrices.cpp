@@ -113,14 +113,14 @@ void download(const PairJob& place, const SmallArguments& a, std::vector<std::in
 }  // namespace
 
 bool are_small(const DenseJob& job, std::int64_t columns) {
-  const std::int64_t most = std::min(job.small_until, plan::most_of_small_tiles(job.type));
+  const std::int64_t most = std::min(job.costs.small_until, plan::most_of_small_tiles(job.type));
   if (job.rows != job.cols || job.order <= 0 || job.order > most) return false;
   if (job.jitter.size() > MERCER_MAX_NUMBERS) return false;
   return job.order <= kOrderForAnyColumns || columns <= kMostColumns / std::max<std::int64_t>(job.repeats, 1);
 }
 
 bool are_small_for_eigh(const DenseJob& job) {
-  return job.order > 0 && job.order <= std::min(job.small_until, plan::kMostOfSmallEigen);
+  return job.order > 0 && job.order <= std::min(job.costs.small_until, plan::kMostOfSmallEigen);
 }
 
 void run_small(const DenseJob& job, const SmallCall& call, const DenseInfo& info) {

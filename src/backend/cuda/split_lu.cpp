@@ -28,7 +28,7 @@ struct PanelRow {
 constexpr PanelRow kPanels[] = {{2, 32, "panel_of_2"}, {4, 32, "panel_of_4"}, {8, 16, "panel_of_8"},
                                 {16, 8, "panel_of_16"}};
 
-const PanelRow& panel_of(std::int64_t rows, const LuChoice& choice) {
+const PanelRow& panel_of(std::int64_t rows, const plan::LuCosts& choice) {
   for (const PanelRow& panel : kPanels) {
     const bool fits = rows <= panel.rows * kPanelThreads * kMostCluster;
     if (choice.rows > 0 ? panel.rows == choice.rows : fits) return panel;
@@ -44,7 +44,7 @@ constexpr std::int64_t kMostRows = 16 * kPanelThreads * kMostCluster;
 bool SplitLu::serves(const CudaDevice& device, std::int64_t order) { return device.major == 9 && order <= kMostRows; }
 
 SplitLu::SplitLu(const PairJob& place, const CudaSolver& library, const SolverHandles& handles, std::int64_t order,
-                 std::int64_t columns, const LuChoice& choice)
+                 std::int64_t columns, const plan::LuCosts& choice)
     : place_(place),
       library_(library),
       handles_(handles),

@@ -19,7 +19,7 @@ class SplitLu {
  public:
   /// `place`: the stream and what errors say; `columns`: most right-hand sides that are solved for together.
   SplitLu(const PairJob& place, const CudaSolver& library, const SolverHandles& handles, std::int64_t order,
-          std::int64_t columns, const LuChoice& choice);
+          std::int64_t columns, const plan::LuCosts& choice);
   /// Whether a device serves it: one with clusters of blocks, and rows that their registers hold.
   static bool serves(const CudaDevice& device, std::int64_t order);
   /// Scratch memory on the device.
@@ -50,7 +50,7 @@ class SplitLu {
   const CudaSolver& library_;
   const SolverHandles& handles_;
   std::int64_t order_, columns_, block_;
-  LuChoice choice_;
+  plan::LuCosts choice_;
   std::optional<SplitUpdate> update_;  // where there is more than a block
   Kernel panels_, steps_, triangles_;
   Places places_;

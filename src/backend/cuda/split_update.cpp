@@ -6,6 +6,7 @@
 #include "backend/cuda/matrix_products.h"
 #include "backend/cuda/panels.h"
 #include "core/mutex.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::cuda {
 namespace {
@@ -42,7 +43,7 @@ std::shared_ptr<const PairKernels> kernels_of(const plan::BilinearTile& tile, co
 
 std::shared_ptr<const PairKernels> kernels_of(const PairJob& job) {
   plan::BilinearTile tile = plan::bilinear_tile(job.x.count, job.z.count, job.features, Precision::fp32,
-                                                job.hardware().multiprocessors, 0);
+                                                job.hardware().multiprocessors, job.costs().everywhere());
   tile.own_scales = static_cast<bool>(tile);  // rows of factors are of all sizes, and nobody repairs
   return kernels_of(tile, job);
 }

@@ -125,10 +125,7 @@ bool DenseCall::overwrites_a() {
 }
 
 void DenseCall::take_choices(Context& context) {
-  job_.part_bytes = context.state().dense_bytes;
-  job_.blocked_from = context.state().blocked_from;
-  job_.lu = context.state().lu;
-  job_.small_until = context.state().small_until;
+  job_.costs = context.state().costs_on(a_.device, options_.queue).dense;
 }
 
 /// a varies along the axes that it has, unless its extent there is 1 and that of the batch is not.

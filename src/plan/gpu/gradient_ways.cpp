@@ -64,13 +64,13 @@ GpuPairProblem pairs_problem(const Request& request, Consumer consumer) {
 
 template <class... Parts>
 std::string key_of(const char* what, const Request& request, Planner& planner, const Parts&... parts) {
-  return cache_key(what, planner.formula().key, request.type, request.points, request.device.capability,
-                   request.device.shared_per_block, request.gradient.further.names(), parts...);
+  return cache_key(what, planner.formula().key, planner.costs_key(), request.type, request.points,
+                   request.device.capability, request.device.shared_per_block, request.gradient.further.names(),
+                   parts...);
 }
 
 /// Pairs whose gradient multiplies the points z, and which a matrix weighs: a product of both.
 Considered matrix_times_points(const Request& request, const Costs& costs, Planner& planner) {
-  constexpr std::int64_t kLeastPoints = 1024;
   const GradientRequest& gradient = request.gradient;
   if (gradient.weights != Kind::matrix || gradient.further.any())
     return Refusal{"no matrix weighs the pairs, or the pass has more than the gradient"};
@@ -80,9 +80,9 @@ Considered matrix_times_points(const Request& request, const Costs& costs, Plann
   if (request.precision == Precision::direct) return kIsDirect;
   if (request.n == 0) return Refusal{"there are no points of z"};
   const std::int64_t points = std::min(request.m, request.n);
-  if (costs.tensor_cores_from > 0 && points < kLeastPoints)
-    return Refusal{"points of either side", kLeastPoints, real(points)};
-  auto product = product_of_values(request, request.k);
+  if (costs.tensor_cores_from > 0 && points < costs.gradient.matrix_points)
+    return Refusal{"points of either side", real(costs.gradient.matrix_points), real(points)};
+  auto product = product_of_values(request, request.k, costs);
   if (!product) return Refusal{"the operands of so many features would be too large"};
   if (product->linear) return Refusal{"no tile reads the matrix where it is: grad_gemm has no more to do"};
   if (product->stored) product->lie = gradient.matrix;
@@ -125,7 +125,7 @@ Considered few_features(const Request& request, const Costs&, Planner& planner) 
     if (problem.outputs.empty()) problem.outputs = {0.0};
     problem.field = plan_gpu_field(field, scaled_field_of(planner, further));
     if (problem.field->beyond) problem.marked = static_cast<std::uint8_t>(field.planes);
-    return plan_gpu_pairs(problem);
+    return plan_gpu_pairs(problem, planner.costs());
   });
   const std::int64_t bytes = few_features_bytes(*plan.pairs);
   if (bytes > problem.shared_per_block)
@@ -142,7 +142,7 @@ BilinearTile lowrank_tile(const Request& request, const Costs& costs, std::int64
   const bool beside = multiplies_columns(request);
   BilinearTile tile =
       rank_field_tile(request.m, request.n, request.k, rank_outputs(outputs_of(request), columns) * columns,
-                      weights_of(request), request.precision, costs.tensor_cores_from, beside);
+                      weights_of(request), request.precision, costs, beside);
   if (tile) tile.further = static_cast<int>(further.by.size()) + (further.product && !beside);
   return tile;
 }
@@ -160,10 +160,10 @@ std::optional<Refusal> refuses_lowrank(const Request& request, const Costs& cost
   if (!lowrank_tile(request, costs, request.k + 1)) {
     if (request.precision == Precision::direct) return kIsDirect;
     if (request.k <= kFewFeatures) return Refusal{"features", kFewFeatures + 1, real(request.k)};
-    if (request.k > kMostRankFeatures) return Refusal{"features are many, which would take many passes"};
+    if (request.k > costs.gradient.rank_features) return Refusal{"features are many, which would take many passes"};
     return too_small(request, costs, "points of either side are too few");
   }
-  if (!pays_rank_outputs(outputs_of(request), request.k + 1))
+  if (!pays_rank_outputs(outputs_of(request), request.k + 1, costs.gradient))
     return Refusal{"so many outputs take less time with amplitudes that are stored"};
   return {};
 }
@@ -187,7 +187,7 @@ std::shared_ptr<const GpuPairPlan> plan_lowrank(const Request& request, const Co
   }
   problem.columns = problem.product.wide;
   problem.rank_field = std::move(field);
-  auto plan = plan_gpu_pairs(problem);
+  auto plan = plan_gpu_pairs(problem, planner.costs());
   return plan->bilinear ? plan : nullptr;
 }
 
@@ -212,7 +212,7 @@ BilinearTile gemm_tile(const Request& request, const Costs& costs) {
   const auto& [m, n, k] = std::tie(request.m, request.n, request.k);
   BilinearTile tile =
       linear_tile(m, n, k, linear_sizes(m, n, k, outputs_of(request), request.part_bytes), request.precision,
-                  request.device.multiprocessors, costs.tensor_cores_from);
+                  request.device.multiprocessors, costs);
   tile.by_warps = tile && request.device.by_warps;
   return tile;
 }
@@ -223,7 +223,7 @@ std::optional<Refusal> refuses_contraction(const Request& request, const Costs& 
   if (planner.formula().form == ir::Form::fold) return Refusal{"a fold is no sum of products"};
   if (request.precision == Precision::direct) return kIsDirect;
   if (request.device.capability != kOfWarpgroups) return Refusal{"it needs warpgroups (compute capability 9.0)"};
-  if (!pays_field_products(request.m, request.n, request.k, costs.tensor_cores_from))
+  if (!pays_field_products(request.m, request.n, request.k, costs))
     return too_small(request, costs, "features, or points of z, are too few");
   return {};
 }
@@ -234,13 +234,13 @@ struct FieldUse {
   bool contracts = false;
 };
 
-GpuFieldProblem field_problem(const Request& request, const FieldUse& use) {
+GpuFieldProblem field_problem(const Request& request, const FieldUse& use, const Costs& costs) {
   GpuFieldProblem problem;
   problem.type = request.type;
   problem.outputs = static_cast<int>(std::min(outputs_of(request), kFieldOutputs));
   problem.product_outputs = use.contracts ? most_product_outputs(outputs_of(request)) : 0;
   problem.cluster = use.contracts && ceil_div(request.k, kFieldTileFeatures) % 2 == 0 ? 2 : 1;
-  problem.thread_features = thread_features(request.k);
+  problem.thread_features = thread_features(request.k, costs.gradient);
   problem.capability = request.device.capability;
   problem.linear = use.linear;
   problem.shared_per_block = request.device.shared_per_block;
@@ -274,7 +274,7 @@ ir::FieldSplit weighed_scaled_field(const Request& request, Planner& planner) {
 KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, Planner& planner,
                                   bool is_beside = false) {
   const PlannedFormula formula = planner.formula();
-  GpuFieldProblem problem = field_problem(request, use);
+  GpuFieldProblem problem = field_problem(request, use, planner.costs());
   const FurtherSums& further = request.gradient.further;
   const std::string key =
       cache_key(is_beside ? "field beside" : "field", formula.form, has_weight_plane(request), further.without_weight,
@@ -319,7 +319,7 @@ KeptPlan<GpuPairPlan> values_plan(const Request& request, const Costs& costs, co
       problem.first_marked = static_cast<std::uint8_t>(problem.outputs.size() - amplitudes);
       if (!problem.stored_sums->as_they_are) problem.marked = 0;
     }
-    return plan_gpu_pairs(problem);
+    return plan_gpu_pairs(problem, planner.costs());
   });
 }
 

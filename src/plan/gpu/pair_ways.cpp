@@ -25,11 +25,10 @@ GpuPairProblem problem_of(const Request& request) { return problem_of(request, c
 /// The tile of sums that are products of matrices.
 BilinearTile gemm_tile(const Request& request, const Costs& costs) {
   const auto& [m, n, k] = std::tie(request.m, request.n, request.k);
-  const double from = costs.tensor_cores_from;
   if (request.verb == Verb::pairwise)
-    return bilinear_tile(m, n, k, request.precision, request.device.multiprocessors, from);
+    return bilinear_tile(m, n, k, request.precision, request.device.multiprocessors, costs);
   if (k <= kFewFeatures) return {};
-  return bilinear_fold_tile(m, n, k, request.verb == Verb::product ? request.columns : 0, request.precision, from);
+  return bilinear_fold_tile(m, n, k, request.verb == Verb::product ? request.columns : 0, request.precision, costs);
 }
 
 /// Why there is no such tile.
@@ -71,7 +70,7 @@ Considered gemm_sum_float64(const Request& request, const Costs& costs, Planner&
 
 bool expands(const Request& request, const Costs& costs) {
   return request.precision != Precision::direct &&
-         pays_expanded(request.m, request.n, request.k, costs.expanded_from);
+         pays_expanded(request.m, request.n, request.k, costs);
 }
 
 Considered mma_rhs(const Request& request, const Costs& costs, Planner& planner) {
@@ -80,7 +79,7 @@ Considered mma_rhs(const Request& request, const Costs& costs, Planner& planner)
     return Refusal{"columns of v", kLeastWideColumns, static_cast<double>(request.columns)};
   GpuPairProblem problem = problem_of(request);
   problem.product =
-      wide_tile(request.m, request.n, request.k, request.columns, request.precision, costs.wide_from);
+      wide_tile(request.m, request.n, request.k, request.columns, request.precision, costs);
   if (!problem.product)
     return Refusal{"pairs (and a precision other than \"direct\")", costs.wide_from, request.pairs()};
   problem.expands = expands(request, costs);
@@ -95,8 +94,8 @@ Considered precomputed_sums(const Request& request, const Costs& costs, Planner&
   GpuPairProblem problem = problem_of(request);
   problem.plane_product = plane_tile(request, costs);
   if (!problem.plane_product)
-    return request.k < kLeastPlaneFeatures
-               ? Refusal{"features", static_cast<double>(kLeastPlaneFeatures), static_cast<double>(request.k)}
+    return request.k < costs.sums_features
+               ? Refusal{"features", static_cast<double>(costs.sums_features), static_cast<double>(request.k)}
                : no_gemm_tile(request, costs);
   const auto plan = planner.plan(problem);
   if (plan->planes.empty()) return Refusal{"none of several sums over the features is a product of two matrices"};
@@ -105,12 +104,12 @@ Considered precomputed_sums(const Request& request, const Costs& costs, Planner&
 }
 
 MixedWork work_of(const Request& request, const Costs& costs) {
-  return mixed_work(request.m, request.n, request.k, costs.much_mixed_work);
+  return mixed_work(request.m, request.n, request.k, costs);
 }
 
 bool differs(const Request& request, const Costs& costs) {
-  return costs.fills_waves_always ||
-         fills_waves(request.m, request.n, request.k, request.device.multiprocessors, request.symmetric);
+  return fills_waves(request.m, request.n, request.k, request.device.multiprocessors, costs.differences,
+                     request.symmetric);
 }
 
 /// A matrix of which the device finds that integers do not serve it takes its differences by tensor cores, if they do.
@@ -125,7 +124,7 @@ GpuPairProblem mixed_problem(const Request& request, const Costs& costs) {
 Considered dual_pipe(const Request& request, const Costs& costs, Planner& planner) {
   const GpuPairProblem problem = mixed_problem(request, costs);
   if (problem.mixed_work == MixedWork::little)
-    return Refusal{"pairs times features", costs.much_mixed_work / 16,
+    return Refusal{"pairs times features", costs.much_mixed_work / costs.some_parts,
                    request.pairs() * static_cast<double>(request.k)};
   if (planner.plan(problem)->mixed_sixteenths == 0)
     return planner.forms().absolute_differences != 1
@@ -196,7 +195,7 @@ BilinearTile values_tile(const Request& request, const Costs& costs) {
   const std::int64_t row = request.n * static_cast<std::int64_t>(size_of(request.type));
   BilinearTile tile =
       bilinear_tile(request.m, request.n, request.k, request.precision, request.device.multiprocessors,
-                    costs.tensor_cores_from, rows_of_part(request.m, row, request.part_bytes));
+                    costs, rows_of_part(request.m, row, request.part_bytes));
   tile.by_warps = request.device.by_warps;
   return tile;
 }
@@ -207,7 +206,7 @@ BilinearTile plane_tile(const Request& request, const Costs& costs) {
   if (request.n > kMostBytes / (kLeastRows * value)) return {};
   BilinearTile tile =
       plane_tile(request.m, request.n, request.k, request.precision, request.device.multiprocessors,
-                 costs.tensor_cores_from, rows_of_part(request.m, request.n * value, request.part_bytes));
+                 costs, rows_of_part(request.m, request.n * value, request.part_bytes));
   tile.by_warps = tile && request.device.by_warps;
   return tile;
 }

@@ -38,7 +38,7 @@ Considered materialised(const Request& request, const Costs& costs, Planner& pla
   if (request.type == Dtype::float32 && request.precision == Precision::direct)
     return Refusal{"the precision is \"direct\", which has no tensor cores"};
   if (const auto refusal = no_gain(request, costs, false)) return *refusal;
-  auto product = product_of_values(request, request.columns);
+  auto product = product_of_values(request, request.columns, costs);
   if (!product) return Refusal{"the operands of so many columns would be too large"};
   GpuPairProblem values = problem_of(request, Consumer::store);
   values.by_value = values.normal_reciprocals = false;
@@ -53,17 +53,17 @@ Considered materialised(const Request& request, const Costs& costs, Planner& pla
 /// their kernels.
 Considered candidates(const Request& request, const Costs& costs, Planner&) {
   constexpr std::int64_t kMostFound = 256, kMostPoints = std::int64_t{1} << 31;
-  constexpr std::int64_t kLeastRows = 64;
   if (request.type != Dtype::float32) return Refusal{"values are computed in float64"};
   if (request.columns > kMostFound) return Refusal{"more than 256 neighbours"};
-  if (request.m < kLeastRows)
-    return Refusal{"points that look for neighbours", kLeastRows, static_cast<double>(request.m)};
+  if (request.m < costs.candidates_rows)
+    return Refusal{"points that look for neighbours", static_cast<double>(costs.candidates_rows),
+                   static_cast<double>(request.m)};
   if (request.n < costs.candidates_from)
     return Refusal{"points to choose from", static_cast<double>(costs.candidates_from), static_cast<double>(request.n)};
   if (request.n >= kMostPoints) return Refusal{"2^31 points to choose from, or more"};
   GpuPairProblem problem = problem_of(request, Consumer::nearest);
   problem.product =
-      bilinear_nearest_tile(request.m, request.n, request.k, request.precision, costs.tensor_cores_from);
+      bilinear_nearest_tile(request.m, request.n, request.k, request.precision, costs);
   problem.product.by_warps = request.device.by_warps;
   problem.plane_product = plane_tile(request, costs);
   return Offer{FusedPlan{problem}, "values as pairwise has them: those that are kept are computed again"};
@@ -84,7 +84,8 @@ const Way kCandidates{"candidates", "few neighbours are kept while pairs are com
 const Way kStoreAndSelect{"store_and_select", "values are stored, a part at a time, and the smallest selected",
                           store_and_select};
 
-std::optional<GpuFieldProblem> product_of_values(const Request& request, std::int64_t columns) {
+std::optional<GpuFieldProblem> product_of_values(const Request& request, std::int64_t columns,
+                                                 const Costs& costs) {
   GpuFieldProblem field;
   field.type = request.type;
   field.of_product = true;
@@ -93,12 +94,12 @@ std::optional<GpuFieldProblem> product_of_values(const Request& request, std::in
   field.shared_per_block = request.device.shared_per_block;
   if (request.type != Dtype::float32) return field;
   const bool has_warpgroups = field.capability == kOfWarpgroups && !request.device.by_warps;
-  if (has_warpgroups) field.stored = stored_tile(columns);
+  if (has_warpgroups) field.stored = stored_tile(columns, costs);
   if (field.stored) return field;
   const LinearSizes sizes =
       value_product_sizes(request.m, request.n, columns, request.part_bytes, request.device.multiprocessors);
   if (!sizes.fits) return {};
-  field.linear = linear_tile(sizes, request.device.multiprocessors);
+  field.linear = linear_tile(sizes, request.device.multiprocessors, costs);
   field.linear.by_warps = request.device.by_warps;
   return field;
 }

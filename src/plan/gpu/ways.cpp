@@ -122,10 +122,10 @@ bool ForcedWays::any_of(Verb verb) const {
 
 std::shared_ptr<const GpuPairPlan> Planner::plan(const GpuPairProblem& problem) {
   const PlannedFormula own = formula();
-  return kept(cache_key(own.key, problem), MakePlan<GpuPairPlan>([&] {
+  return kept(cache_key(own.key, problem, costs_key()), MakePlan<GpuPairPlan>([&] {
                 GpuPairProblem complete = problem;
                 complete.outputs = {own.expression};
-                return plan_gpu_pairs(complete);
+                return plan_gpu_pairs(complete, costs_);
               }));
 }
 

@@ -80,7 +80,12 @@ struct PlannedFormula {
 /// Plans of the formula of one request. Ways ask for the same ones again and again: whoever asks often keeps them.
 class Planner {
  public:
+  /// `costs` live as long as the plans that are made by them.
+  explicit Planner(const Costs& costs) : costs_(costs) {}
   virtual ~Planner() = default;
+  const Costs& costs() const { return costs_; }
+  /// Tells plans by other costs apart.
+  std::uint64_t costs_key() const { return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(&costs_)); }
   virtual PlannedFormula formula() = 0;
   virtual const Forms& forms() = 0;
   /// The formula's, by the points x, as a field.
@@ -94,6 +99,9 @@ class Planner {
  protected:
   virtual std::shared_ptr<const GpuPairPlan> kept(const std::string& key, const MakePlan<GpuPairPlan>& make) = 0;
   virtual std::shared_ptr<const GpuFieldPlan> kept(const std::string& key, const MakePlan<GpuFieldPlan>& make) = 0;
+
+ private:
+  const Costs& costs_;
 };
 
 struct Way {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -25,10 +26,10 @@
 #include "ir/passes.h"
 #include "ir/safe_field.h"
 #include "plan/bare_sums.h"
-#include "plan/differences.h"
+#include "plan/gpu/stored_ways.h"
+#include "plan/gpu/ways.h"
 #include "plan/gpu_floor.h"
 #include "plan/rank_field.h"
-#include "plan/sum_planes.h"
 #include "plan/stored_sums.h"
 #include "plan/value_products.h"
 
@@ -49,7 +50,7 @@ constexpr Sizes kWhole{8192, 8192, 1024}, kSeveral{8192, 8192, 100}, kSome{8192,
     kVeryFewPairs{200, 200, 1000}, kDirect{200, 200, 20}, kTall{8192, 20, 1000}, kFlat{20, 8192, 1000},
     kTiny{20, 20, 1000};
 
-/// One tile, with the kernels around it.
+/// One tile, with the kernels around it, as a way plans it that no size is too small for.
 struct TileRow {
   const char* name;
   const char* text;
@@ -60,7 +61,9 @@ struct TileRow {
   Dtype points = Dtype::float32;
   Dtype out = Dtype::float32;
   bool everywhere = false;  // else for sm_90a alone
-  bool tensor_cores = false, by_warps = false, mixed_pipes = false, subtracts = false, expands = false;
+  const char* way = nullptr;  // else one without products of matrices
+  bool by_warps = false, subtracts = false;
+  bool differences = false;  // squares of few features are not expanded, as in smaller calls
 };
 
 constexpr const char* kL1 = "sum(abs(x-z))";
@@ -93,93 +96,94 @@ const TileRow kTiles[] = {
     {.name = "flat", .text = kL1, .sizes = kFlat, .everywhere = true},
     {.name = "tiny", .text = kL1, .sizes = kTiny},
     // Several kernels for a call.
-    {.name = "mixed", .text = kL1, .sizes = kWhole, .mixed_pipes = true},
-    {.name = "squares", .text = "sum(square(x-z))", .sizes = kWhole, .mixed_pipes = true},
-    {.name = "cubes", .text = "sum(abs(x-z)^3)^(1/3)", .sizes = kWhole, .mixed_pipes = true},
+    {.name = "mixed", .text = kL1, .sizes = kWhole, .way = "dual_pipe"},
+    {.name = "squares", .text = "sum(square(x-z))", .sizes = kWhole, .way = "tensor_core_differences"},
+    {.name = "cubes", .text = "sum(abs(x-z)^3)^(1/3)", .sizes = kWhole, .way = "tensor_core_differences"},
     {.name = "mixed-product-1", .text = kLaplace, .sizes = {100000, 100000, 16}, .consumer = Consumer::product,
-     .mixed_pipes = true},
+     .way = "dual_pipe"},
     {.name = "mixed-product-16", .text = kLaplace, .sizes = {10000, 10000, 784}, .consumer = Consumer::product,
-     .columns = 16, .mixed_pipes = true},
+     .columns = 16, .way = "dual_pipe"},
     {.name = "expanded-3", .text = kGauss, .sizes = {100000, 100000, 3}, .consumer = Consumer::product,
-     .everywhere = true, .expands = true},
+     .everywhere = true, .way = "expanded"},
     {.name = "expanded-8", .text = kGauss, .sizes = {100000, 100000, 8}, .consumer = Consumer::product,
-     .expands = true},
+     .way = "expanded"},
     {.name = "expanded-wide", .text = kGauss, .sizes = {100000, 100000, 5}, .consumer = Consumer::product,
-     .columns = 16, .tensor_cores = true, .expands = true},
+     .columns = 16, .way = "mma_rhs"},
     {.name = "expanded-wide-3", .text = kGauss, .sizes = {100000, 100000, 3}, .consumer = Consumer::product,
-     .columns = 32, .tensor_cores = true, .expands = true},
+     .columns = 32, .way = "mma_rhs"},
     {.name = "expanded-wide-8", .text = kGauss, .sizes = {100000, 100000, 8}, .consumer = Consumer::product,
-     .columns = 16, .tensor_cores = true, .expands = true},
-    {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .everywhere = true, .tensor_cores = true},
-    {.name = "bilinear-warps", .text = kGauss, .sizes = kWhole, .everywhere = true, .tensor_cores = true,
+     .columns = 16, .way = "mma_rhs"},
+    {.name = "bilinear", .text = "sum(square(x-z))", .sizes = kWhole, .everywhere = true, .way = "gemm_sum"},
+    {.name = "bilinear-warps", .text = kGauss, .sizes = kWhole, .everywhere = true, .way = "gemm_sum",
      .by_warps = true},
     {.name = "bilinear-product-16-warps", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
-     .columns = 16, .everywhere = true, .tensor_cores = true, .by_warps = true},
-    {.name = "bilinear-weights", .text = "exp(-sum(w*square(x-z))/b)", .sizes = kWhole, .tensor_cores = true},
-    {.name = "bilinear-cosine", .text = "sum(x*z)/sqrt(sum(x*x)*sum(z*z))", .sizes = kWhole, .tensor_cores = true},
-    {.name = "bilinear-brief", .text = kGauss, .sizes = {8192, 8192, 64}, .tensor_cores = true},
-    {.name = "bilinear-small", .text = kGauss, .sizes = {2048, 2048, 256}, .tensor_cores = true},
+     .columns = 16, .everywhere = true, .way = "gemm_sum", .by_warps = true},
+    {.name = "bilinear-weights", .text = "exp(-sum(w*square(x-z))/b)", .sizes = kWhole, .way = "gemm_sum"},
+    {.name = "bilinear-cosine", .text = "sum(x*z)/sqrt(sum(x*x)*sum(z*z))", .sizes = kWhole, .way = "gemm_sum"},
+    {.name = "bilinear-brief", .text = kGauss, .sizes = {8192, 8192, 64}, .way = "gemm_sum"},
+    {.name = "bilinear-small", .text = kGauss, .sizes = {2048, 2048, 256}, .way = "gemm_sum"},
     {.name = "bilinear-product-1", .text = kGauss, .sizes = {50000, 50000, 256}, .consumer = Consumer::product,
-     .tensor_cores = true},
+     .way = "gemm_sum"},
     {.name = "bilinear-product-16", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
-     .columns = 16, .tensor_cores = true},
+     .columns = 16, .way = "gemm_sum"},
     {.name = "bilinear-product-d20-16", .text = kGauss, .sizes = {50000, 50000, 20}, .consumer = Consumer::product,
-     .columns = 16, .tensor_cores = true},
+     .columns = 16, .way = "gemm_sum"},
     {.name = "bilinear-product-brief-1", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
-     .tensor_cores = true},
+     .way = "gemm_sum"},
     {.name = "bilinear-product-brief-4", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
-     .columns = 4, .tensor_cores = true},
+     .columns = 4, .way = "gemm_sum"},
     {.name = "bilinear-product-64", .text = kGauss, .sizes = {50000, 50000, 256}, .consumer = Consumer::product,
-     .columns = 64, .tensor_cores = true},
+     .columns = 64, .way = "gemm_sum"},
     {.name = "bilinear-product-brief-64", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
-     .columns = 64, .tensor_cores = true},
+     .columns = 64, .way = "gemm_sum"},
     {.name = "bilinear-product-512", .text = kGauss, .sizes = {10000, 10000, 784}, .consumer = Consumer::product,
-     .columns = 512, .tensor_cores = true},
+     .columns = 512, .way = "gemm_sum"},
     {.name = "bilinear-product-brief-512", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
-     .columns = 512, .tensor_cores = true},
+     .columns = 512, .way = "gemm_sum"},
     {.name = "bilinear-product-brief-128", .text = kGauss, .sizes = {50000, 50000, 64}, .consumer = Consumer::product,
-     .columns = 128, .tensor_cores = true},
+     .columns = 128, .way = "gemm_sum"},
     {.name = "wide-128", .text = kGauss, .sizes = {100000, 100000, 5}, .consumer = Consumer::product, .columns = 128,
-     .tensor_cores = true, .expands = true},
+     .way = "mma_rhs"},
     {.name = "wide-16", .text = kGauss, .sizes = {100000, 100000, 3}, .consumer = Consumer::product, .columns = 16,
-     .tensor_cores = true},
+     .way = "mma_rhs", .differences = true},
     {.name = "wide-64", .text = "exp(-sum(w*abs(x-z))/b)*row", .sizes = {100000, 100000, 16},
-     .consumer = Consumer::product, .columns = 64, .tensor_cores = true},
+     .consumer = Consumer::product, .columns = 64, .way = "mma_rhs"},
     {.name = "bilinear-argmin", .text = "sum(square(x-z))", .sizes = {50000, 50000, 256}, .consumer = Consumer::fold,
-     .fold = ReduceKind::argmin, .out = Dtype::int64, .tensor_cores = true},
+     .fold = ReduceKind::argmin, .out = Dtype::int64, .way = "gemm_sum"},
     {.name = "bilinear-logsumexp", .text = "-sum(square(x-z))/b", .sizes = {50000, 50000, 64},
-     .consumer = Consumer::fold, .fold = ReduceKind::logsumexp, .tensor_cores = true},
+     .consumer = Consumer::fold, .fold = ReduceKind::logsumexp, .way = "gemm_sum"},
     {.name = "bilinear-nearest", .text = "sqrt(sum(square(x-z)))", .sizes = {50000, 50000, 256},
-     .consumer = Consumer::nearest, .tensor_cores = true},
+     .consumer = Consumer::nearest, .way = "candidates"},
     {.name = "bilinear-nearest-brief", .text = "1 - sum(x*z)/sqrt(sum(x*x)*sum(z*z))", .sizes = {50000, 50000, 64},
-     .consumer = Consumer::nearest, .tensor_cores = true},
+     .consumer = Consumer::nearest, .way = "candidates"},
     {.name = "bilinear-nearest-warps", .text = "sqrt(sum(square(x-z)))", .sizes = {50000, 50000, 256},
-     .consumer = Consumer::nearest, .everywhere = true, .tensor_cores = true, .by_warps = true},
-    {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .tensor_cores = true},
-    {.name = "bilinear-subtracts", .text = "sum(x*z)", .sizes = kWhole, .everywhere = true, .tensor_cores = true,
+     .consumer = Consumer::nearest, .everywhere = true, .way = "candidates", .by_warps = true},
+    {.name = "bilinear-long", .text = kLong, .sizes = kWhole, .way = "gemm_sum"},
+    {.name = "bilinear-subtracts", .text = "sum(x*z)", .sizes = kWhole, .everywhere = true, .way = "gemm_sum",
      .subtracts = true},
     // Sums in planes: all, or some.
-    {.name = "planes", .text = kTwoSums, .sizes = kWhole, .everywhere = true, .tensor_cores = true},
-    {.name = "planes-and-states", .text = "exp(-sum(abs(x-z))/b) + sum(x*z)", .sizes = kWhole, .tensor_cores = true},
+    {.name = "planes", .text = kTwoSums, .sizes = kWhole, .everywhere = true, .way = "precomputed_sums"},
+    {.name = "planes-and-states", .text = "exp(-sum(abs(x-z))/b) + sum(x*z)", .sizes = kWhole,
+     .way = "precomputed_sums"},
     {.name = "planes-product-16", .text = kTwoSums, .sizes = kWhole, .consumer = Consumer::product, .columns = 16,
-     .tensor_cores = true},
+     .way = "precomputed_sums"},
     {.name = "planes-float64", .text = kTwoSums, .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
-     .tensor_cores = true},
+     .way = "precomputed_sums"},
     // The same in float64.
     {.name = "doubles", .text = "sum(square(x-z))", .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
-     .everywhere = true, .tensor_cores = true},
+     .everywhere = true, .way = "gemm_sum_float64"},
     {.name = "doubles-gauss", .text = kGauss, .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
-     .tensor_cores = true},
+     .way = "gemm_sum_float64"},
     {.name = "doubles-dot", .text = "sum(w*x*z)", .sizes = kSeveral, .points = Dtype::float64, .out = Dtype::float64,
-     .tensor_cores = true},
+     .way = "gemm_sum_float64"},
     {.name = "doubles-few", .text = kGauss, .sizes = kFewPairs, .points = Dtype::float64, .out = Dtype::float64,
-     .tensor_cores = true},
+     .way = "gemm_sum_float64"},
     {.name = "doubles-product-1", .text = kGauss, .sizes = kWhole, .consumer = Consumer::product,
-     .points = Dtype::float64, .out = Dtype::float64, .tensor_cores = true},
+     .points = Dtype::float64, .out = Dtype::float64, .way = "gemm_sum_float64"},
     {.name = "doubles-product-16", .text = kGauss, .sizes = kWhole, .consumer = Consumer::product, .columns = 16,
-     .points = Dtype::float64, .out = Dtype::float64, .everywhere = true, .tensor_cores = true},
+     .points = Dtype::float64, .out = Dtype::float64, .everywhere = true, .way = "gemm_sum_float64"},
     {.name = "doubles-argmin", .text = "sum(square(x-z))", .sizes = kWhole, .consumer = Consumer::fold,
-     .fold = ReduceKind::argmin, .points = Dtype::float64, .out = Dtype::int64, .tensor_cores = true},
+     .fold = ReduceKind::argmin, .points = Dtype::float64, .out = Dtype::int64, .way = "gemm_sum_float64"},
     // Types.
     {.name = "float64", .text = kGauss, .points = Dtype::float64, .out = Dtype::float64, .everywhere = true},
     {.name = "float64-power", .text = "sum(abs(x-z)^p)", .points = Dtype::float64, .out = Dtype::float64},
@@ -311,6 +315,45 @@ struct Kernel {
   std::int64_t threads = 256, blocks = 1, shared_bytes = 0;
 };
 
+/// Plans of one formula, as ways ask for them; nobody keeps them.
+class Plans : public plan::Planner {
+ public:
+  Plans(const char* text, const plan::Costs& costs)
+      : Planner(costs), text_(text), formula_(ir::simplify(parse(text))), forms_(plan::forms_of(formula_)) {}
+  plan::PlannedFormula formula() override { return {text_, formula_}; }
+  const plan::Forms& forms() override { return forms_; }
+  const Expr& derivative() override { return formula_; }  // nobody asks for it
+
+ private:
+  std::shared_ptr<const plan::GpuPairPlan> kept(const std::string&,
+                                                const plan::MakePlan<plan::GpuPairPlan>& make) override {
+    return make();
+  }
+  std::shared_ptr<const plan::GpuFieldPlan> kept(const std::string&,
+                                                 const plan::MakePlan<plan::GpuFieldPlan>& make) override {
+    return make();
+  }
+
+  std::string text_;
+  Expr formula_;
+  plan::Forms forms_;
+};
+
+plan::Verb verb_of(Consumer consumer) {
+  switch (consumer) {
+    case Consumer::product: return plan::Verb::product;
+    case Consumer::fold: return plan::Verb::reduce;
+    case Consumer::nearest: return plan::Verb::nearest;
+    default: return plan::Verb::pairwise;
+  }
+}
+
+const plan::Way& way_of(const TileRow& row) {
+  const std::string name = row.way != nullptr ? row.way : row.consumer == Consumer::nearest ? "candidates" : "direct";
+  const auto ways = plan::ways_of(verb_of(row.consumer));
+  return **std::find_if(ways.begin(), ways.end(), [&](const plan::Way* way) { return way->name == name; });
+}
+
 /// Kernels for one target, equal texts once.
 class Collection {
  public:
@@ -389,27 +432,32 @@ class Collection {
     add({name, std::move(source), tile.threads(), tile.blocks, plan.product_shared_bytes()});
   }
 
+  plan::Request request(const Sizes& sizes, Dtype points) const {
+    plan::Request request;
+    std::tie(request.m, request.n, request.k) = std::tie(sizes.m, sizes.n, sizes.k);
+    request.points = points;
+    request.type = request.out = compute_type(points);
+    request.device = {gpu_.capability, gpu_.multiprocessors, gpu_.shared_per_block};
+    return request;
+  }
+
   void add_tile(const TileRow& row) {
-    plan::GpuPairProblem problem = this->problem(row.sizes, row.points);
-    problem.outputs = {ir::simplify(parse(row.text))};
-    problem.consumer = row.consumer;
-    problem.fold = row.fold;
-    problem.columns = std::min(row.columns, plan::kFewColumns);
-    const auto [m, n, k] = row.sizes;
-    if (row.tensor_cores)
-      problem.product = row.consumer == Consumer::store ? plan::bilinear_tile(m, n, k, Precision::fp32, 132, 0)
-                        : row.consumer == Consumer::nearest
-                            ? plan::bilinear_nearest_tile(m, n, k, Precision::fp32, 0)
-                        : k <= plan::kFewFeatures ? plan::wide_tile(m, n, k, row.columns, Precision::fp32)
-                                                  : plan::bilinear_fold_tile(m, n, k, row.columns, Precision::fp32, 0);
-    problem.product.by_warps = row.by_warps;
-    if (row.tensor_cores && row.consumer != Consumer::nearest)
-      problem.plane_product = plan::plane_tile(m, n, k, Precision::fp32, 132, 0, m);
-    if (row.mixed_pipes) problem.mixed_work = plan::MixedWork::much;
-    problem.differs = plan::fills_waves(m, n, k, 132);
-    problem.expands = row.expands;
+    plan::Request request = this->request(row.sizes, row.points);
+    request.verb = verb_of(row.consumer);
+    request.fold = row.fold;
+    request.columns = row.columns;
+    request.out = row.out;
+    request.device.by_warps = row.by_warps;
+    if (row.way == nullptr) request.precision = Precision::direct;
+    plan::Costs costs = plan::costs_of(gpu_.capability).everywhere();
+    if (row.differences) costs.expanded_from = HUGE_VAL;
+    Plans plans(row.text, costs);
+    const plan::Considered said = way_of(row).consider(request, costs, plans);
+    ASSERT_TRUE(std::holds_alternative<plan::Offer>(said)) << row.name << ": " << std::get<1>(said).to_text();
+    plan::GpuPairProblem problem = std::get<plan::Offer>(said).pairs();
+    problem.outputs = {plans.formula().expression};
+    problem.normal_reciprocals = true;
     problem.subtracts = row.subtracts;
-    if (row.consumer == Consumer::store) problem.out = row.out;
     add_pairs(row.name, problem, row.points, row.out);
   }
 
@@ -431,19 +479,17 @@ class Collection {
     }
     second.capability = gpu_.capability;
     second.shared_per_block = gpu_.shared_per_block;
+    const plan::Costs& costs = plan::costs_of(gpu_.capability);
     if (row.linear)
       second.linear = plan::linear_tile(10000, 10000, 768, plan::linear_sizes(10000, 10000, 768, row.outputs, 1 << 28),
-                                        Precision::fp32, 132, 0);
+                                        Precision::fp32, 132, costs.everywhere());
     second.planes = static_cast<int>(second.field.pair_outputs.size());
-    second.of_product = row.of_product > 0;
-    if (second.of_product) {
+    if (row.of_product > 0) {
+      second = plan::product_of_values(request({10000, 10000, 768}, row.type), row.of_product, costs).value();
       second.field = plan::value_product_field();
       second.planes = 1;
-      second.columns_of_doubles = plan::columns_of_doubles(row.of_product);
       second.lie = row.lie;
-      if (row.type == Dtype::float32) second.stored = plan::stored_tile(row.of_product);
-      if (row.type == Dtype::float32 && !second.stored)
-        second.linear = plan::linear_tile(plan::value_product_sizes(10000, 10000, row.of_product, 1 << 28, 132), 132);
+      second.shared_per_block = gpu_.shared_per_block;
     }
     second.few_features = row.few_features > 0;
     second.features = row.by_weights ? row.few_features : 0;
@@ -495,7 +541,7 @@ class Collection {
     pairs.consumer = Consumer::product;
     const bool beside = row.sums > 0 && row.outputs > 1;
     pairs.product = plan::rank_field_tile(kPoints, kPoints, k, field->columns(k), {row.kind(), row.outputs},
-                                          Precision::fp32, plan::kTensorCoresFrom, beside);
+                                          Precision::fp32, plan::costs_of(gpu_.capability), beside);
     add_further(pairs, row, !row.by_matrix);
     pairs.product.further = static_cast<int>(pairs.outputs.size()) - 1 - beside;
     pairs.columns = pairs.product.wide;

@@ -7,6 +7,7 @@
 #include "codegen/cuda_source.h"
 #include "ir/passes.h"
 #include "mercer/mercer.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer::plan {
 namespace {
@@ -17,7 +18,8 @@ GpuPairProblem problem_of(const char* text, std::int64_t features = 1024) {
   GpuPairProblem problem;
   problem.outputs = {ir::simplify(parse(text))};
   problem.sizes = sizes_of(kPoints, kPoints, features, kMultiprocessors);
-  problem.product = bilinear_tile(kPoints, kPoints, features, Precision::fp32, kMultiprocessors);
+  problem.product = bilinear_tile(kPoints, kPoints, features, Precision::fp32, kMultiprocessors,
+                                  costs_of(90));
   problem.mixed_work = MixedWork::much;
   problem.differs = true;
   problem.by_value = true;

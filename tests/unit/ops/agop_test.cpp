@@ -35,7 +35,7 @@ TEST(Agop, FormulasSizesAndParts) {
       const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
       const Array coef = normal(Dtype::float32, {outputs, n}, 3);
       for (std::int64_t bytes : {std::int64_t{1}, std::int64_t{5000}, std::int64_t{1} << 28}) {
-        context.state().part_bytes = bytes;
+        context.state().own_costs().part_bytes = bytes;
         const Array out(Dtype::float32, {k, k}, column_major({k, k}));
         expect_agop("exp(-sum((x-z)^2)/9)", x, z, coef, out, context);
         if (::testing::Test::HasFatalFailure()) return;
@@ -47,7 +47,7 @@ TEST(Agop, FormulasSizesAndParts) {
 TEST(Agop, IndicesRowsTypesAndOneOutput) {
   on_each_target([](TestContext& context) {
     constexpr std::int64_t kM = 40, kN = 15, kK = 5;
-    context.state().part_bytes = 300;  // many parts
+    context.state().own_costs().part_bytes = 300;  // many parts
     for (Dtype dtype : {Dtype::float32, Dtype::float64}) {
       const Array x = normal(dtype, {kM, kK}, 1), z = normal(dtype, {kN, kK}, 2), row = normal(dtype, {kM}, 3);
       const Array out(dtype, {kK, kK});
@@ -64,7 +64,7 @@ TEST(Agop, IndicesRowsTypesAndOneOutput) {
 
 TEST(Agop, BatchesAndNothing) {
   on_each_target([](TestContext& context) {
-    context.state().part_bytes = 4000;
+    context.state().own_costs().part_bytes = 4000;
     const Array x = normal(Dtype::float32, {2, 30, 6}, 1), z = normal(Dtype::float32, {2, 11, 6}, 2);
     const Array coef = normal(Dtype::float32, {3, 1, 2, 11}, 3), out(Dtype::float32, {3, 2, 6, 6});
     const Tensor zt = z;

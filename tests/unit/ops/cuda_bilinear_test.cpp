@@ -10,6 +10,7 @@
 #include "ops/device_arrays.h"
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
+#include "plan/gpu/costs.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer {
@@ -543,7 +544,7 @@ TEST(TensorCores, ThePlanSaysSo) {
   plan::GpuPairProblem problem;
   problem.outputs = {Formula(kGauss).expression()};
   EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("tensor cores"), std::string::npos);
-  problem.product = plan::bilinear_tile(30000, 30000, 1024, Precision::fp32, 132);
+  problem.product = plan::bilinear_tile(30000, 30000, 1024, Precision::fp32, 132, plan::costs_of(90));
   EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("tensor cores"), std::string::npos);
 }
 

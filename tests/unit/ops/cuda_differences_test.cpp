@@ -10,6 +10,7 @@
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
 #include "plan/differences.h"
+#include "plan/gpu/costs.h"
 
 namespace mercer {
 namespace {
@@ -47,7 +48,7 @@ template <class Body>
 void by_differences(const Body& body) {
   on_cuda([&](TestContext& context) {
     context.state().own_costs().much_mixed_work = 0;
-    context.state().own_costs().fills_waves_always = true;
+    context.state().own_costs().differences = context.state().own_costs().everywhere().differences;
     body(context);
   });
 }
@@ -181,10 +182,11 @@ TEST(TensorCoreDifferences, ThePlanChoosesThem) {
   EXPECT_FALSE(differs(kCubes, [](auto& p) { p.mixed_work = plan::MixedWork::little; }));
   EXPECT_FALSE(differs(kCubes, [](auto& p) { p.consumer = plan::Consumer::fold; }));
   EXPECT_FALSE(differs(kCubes, [](auto& p) { p.sizes = plan::sizes_of(30000, 30000, 64, 132); }));
-  EXPECT_TRUE(plan::fills_waves(30000, 30000, 1024, 132));
-  EXPECT_FALSE(plan::fills_waves(3000, 3000, 1024, 132));  // 576 tiles: a fifth wave of 48
-  EXPECT_FALSE(plan::fills_waves(4096, 4096, 1024, 132, true));
-  EXPECT_TRUE(plan::fills_waves(8192, 8192, 1024, 132, true));
+  const plan::DifferenceCosts& costs = plan::costs_of(90).differences;
+  EXPECT_TRUE(plan::fills_waves(30000, 30000, 1024, 132, costs));
+  EXPECT_FALSE(plan::fills_waves(3000, 3000, 1024, 132, costs));  // 576 tiles: a fifth wave of 48
+  EXPECT_FALSE(plan::fills_waves(4096, 4096, 1024, 132, costs, true));
+  EXPECT_TRUE(plan::fills_waves(8192, 8192, 1024, 132, costs, true));
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ TEST(DoubleProducts, ProductsAndFolds) {
 /// Gradients take values of the pairs, some rows at a time.
 TEST(DoubleProducts, ValuesOfGradientsAndNeighbours) {
   on_tensor_cores([](TestContext& context) {
-    context.state().part_bytes = 200 * 1024;
+    context.state().own_costs().part_bytes = 200 * 1024;
     PointPair points = drawn_pair(300, 200, 36, kUniform);
     add_near_neighbours(points);
     const Tensor z = points.z;

@@ -264,8 +264,8 @@ TEST(ExpandedSquares, ThePlanSaysSo) {
     problem.consumer = plan::Consumer::product;
     problem.columns = static_cast<int>(columns);
     problem.sizes = plan::sizes_of(100000, 100000, k, 132);
-    problem.expands = plan::pays_expanded(100000, 100000, k);
-    problem.product = plan::wide_tile(100000, 100000, k, columns, Precision::fp32);
+    problem.expands = plan::pays_expanded(100000, 100000, k, plan::costs_of(90));
+    problem.product = plan::wide_tile(100000, 100000, k, columns, Precision::fp32, plan::costs_of(90));
     return plan::plan_gpu_pairs(problem);
   };
   EXPECT_TRUE(planned(kGauss, 3, 1)->expanded);

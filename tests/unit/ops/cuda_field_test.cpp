@@ -8,6 +8,7 @@
 #include "ops/call.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
+#include "plan/gpu/costs.h"
 #include "plan/gpu_field.h"
 
 namespace mercer {
@@ -389,7 +390,7 @@ TEST(TensorCoreFields, RowsPartsBatchesAndStrides) {
     const Expr field = differentiate(f, points().x);
     Array first(Dtype::float32, {2, 3, 5, 300, 40});
     for (std::int64_t rows : {128, 1 << 20}) {
-      context.state().part_bytes = rows * 128 * 4;
+      context.state().own_costs().part_bytes = rows * 128 * 4;
       const Array out(Dtype::float32, {2, 3, 5, 300, 40}, {1, 2, 6, 30, 9000});
       const Tensor zt = z;
       kernel_gradient(f, x, &zt, coef, out, {}, context);
@@ -404,7 +405,7 @@ TEST(TensorCoreFields, RowsPartsBatchesAndStrides) {
 TEST(TensorCoreFields, OperandsSomeRowsAtATime) {
   on_cuda([](TestContext& context) {
     context.state().own_costs().tensor_cores_from = 0;
-    context.state().part_bytes = 1;  // parts of 128 rows
+    context.state().own_costs().part_bytes = 1;  // parts of 128 rows
     const Array x = normal(Dtype::float32, {300, 40}, 1), z = normal(Dtype::float32, {70, 40}, 2);
     expect_gradient("sum(abs(x-z))", x, z, normal(Dtype::float32, {2, 70}, 3), "parts", context);
     expect_gradient("exp(-sum(abs(x-z))/30)", x, z, normal(Dtype::float32, {2, 70}, 3), "parts", context);
@@ -436,7 +437,7 @@ TEST(TensorCoreFields, ThePlanSaysSo) {
       EXPECT_GT(plan->product_stages(true), plan->of_signs() ? 2 : 1);
       EXPECT_LE(plan->product_shared_bytes(plan->product_stages(true), true), problem.shared_per_block);
     }
-  EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::kTensorCoresFrom));
+  EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::costs_of(90)));
   // Passes of 64 columns take 128 for 70 outputs, passes of 32 take 96.
   for (const auto& [outputs, of_pass] : {std::pair(5, 5), {32, 32}, {33, 33}, {64, 64}, {70, 32}, {100, 64}})
     EXPECT_EQ(plan::most_product_outputs(outputs), of_pass);

@@ -83,9 +83,9 @@ TEST(CudaKron, PartsChangeNothing) {
         return bytes;
       };
       const std::int64_t bytes = scratch_of_call(whole);
-      context.state().part_bytes = 2000;
+      context.state().own_costs().part_bytes = 2000;
       EXPECT_LT(scratch_of_call(parts), bytes);
-      context.state().part_bytes = cuda::kPartBytes;
+      context.state().own_costs().part_bytes = plan::kPartBytes;
       EXPECT_TRUE(same_bits(whole, parts));
     }
   });

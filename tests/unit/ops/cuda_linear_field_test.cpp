@@ -8,6 +8,7 @@
 #include "ops/call.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
+#include "plan/gpu/costs.h"
 #include "plan/gpu_field.h"
 
 namespace mercer {
@@ -147,7 +148,7 @@ TEST(LinearFields, PartsRangesAndBatches) {
     const Tensor zt = z;
     const Expr f = parse("exp(-sum((x-z)^2)/20)"), field = differentiate(f, points().x);
     for (std::int64_t part_bytes : {std::int64_t{1}, std::int64_t{1} << 28}) {
-      context.state().part_bytes = part_bytes;
+      context.state().own_costs().part_bytes = part_bytes;
       const Array out(Dtype::float32, {3, 2, 2, 140, 6}, {1, 3, 6, 72, 12});
       kernel_gradient(f, x, &zt, coef, out, {}, context);
       each_index({3, 2}, [&](const Shape& i) {
@@ -193,7 +194,7 @@ TEST(LinearFields, SizesOfPartsAndRanges) {
   EXPECT_TRUE(all.fits && many.fits);
   EXPECT_FALSE(wide.fits) << "its columns take 6.5 GB";
   const auto tile = [](std::int64_t k, const plan::LinearSizes& sizes) {
-    return plan::linear_tile(10000, 10000, k, sizes, Precision::fp32, 132, plan::kTensorCoresFrom);
+    return plan::linear_tile(10000, 10000, k, sizes, Precision::fp32, 132, plan::costs_of(90));
   };
   EXPECT_TRUE(tile(768, all));
   EXPECT_FALSE(tile(100000, wide));

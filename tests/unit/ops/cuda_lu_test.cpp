@@ -108,8 +108,8 @@ bool goes_by_blocks(const std::function<void(const Options&)>& call) {
 template <class Body>
 void by_blocks(const Body& body) {
   on_cuda([&](TestContext& context) {
-    context.state().lu.from = 1;
-    context.state().small_until = 0;
+    context.state().own_costs().dense.lu.from = 1;
+    context.state().own_costs().dense.small_until = 0;
     const Array a = normal(Dtype::float32, {3, 3}, 1);
     const Array b = normal(Dtype::float32, {3, 1}, 1), x(Dtype::float32, {3, 1});
     Tensor place[] = {a, b, x};
@@ -133,7 +133,7 @@ TEST(CudaLu, EveryPanelAndOrder) {
       for (const auto& [n, block, cluster] :
            {std::tuple<std::int64_t, std::int64_t, std::int64_t>{1, 0, 0}, {31, 32, 2}, {70, 32, 4},
             {530, 128, 1}}) {
-        context.state().lu = {.from = 1, .block = block, .rows = rows, .cluster = cluster};
+        context.state().own_costs().dense.lu = {.from = 1, .block = block, .rows = rows, .cluster = cluster};
         Array a = normal(Dtype::float32, {n, n}, 7);
         // Of 530 rows a thread has two, or a second block the last ones: the first of equal candidates is taken.
         if (n == 530)
@@ -149,7 +149,7 @@ TEST(CudaLu, EveryPanelAndOrder) {
 TEST(CudaLu, BlockWhoseRowsAreDone) {
   by_blocks([](TestContext& context) {
     constexpr std::int64_t n = 530, first = 512;
-    context.state().lu = {.from = 1, .block = 64, .rows = 2};
+    context.state().own_costs().dense.lu = {.from = 1, .block = 64, .rows = 2};
     const Array plain = normal(Dtype::float32, {n, n}, 11);
     const Array a = scaled(plain, [](std::int64_t i, std::int64_t) { return i < first ? 0 : 12; });
     const Factors f = lu_of(a, {}, context);
@@ -162,7 +162,7 @@ TEST(CudaLu, BlockWhoseRowsAreDone) {
 TEST(CudaLu, Layouts) {
   by_blocks([](TestContext& context) {
     constexpr std::int64_t n = 44, k = 3;
-    context.state().lu = {.from = 1, .block = 32};
+    context.state().own_costs().dense.lu = {.from = 1, .block = 32};
     const Shape layouts[] = {{n, 1}, {1, n}, {n + 3, 1}, {1, n + 3}, {2 * n + 1, 2}, {-1, -n}};
     for (const Shape& of_a : layouts) {
       const Array a = normal(Dtype::float32, {n, n}, 3, 1, of_a), b = normal(Dtype::float32, {n, k}, 5);
@@ -189,7 +189,7 @@ TEST(CudaLu, Layouts) {
 // Blocks of 256 rows and of 16 right-hand sides, and those that cuBLAS solves.
 TEST(CudaLu, RightHandSides) {
   by_blocks([](TestContext& context) {
-    context.state().lu = {.from = 1, .block = 96};
+    context.state().own_costs().dense.lu = {.from = 1, .block = 96};
     for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{257, 1}, {257, 65}, {530, 17}}) {
       const Array a = normal(Dtype::float32, {n, n}, 21), b = normal(Dtype::float32, {n, k}, 22);
       const Array x(Dtype::float32, {n, k});
@@ -209,7 +209,7 @@ TEST(CudaLu, RightHandSides) {
 TEST(CudaLu, RowsAndColumnsOfUnlikeScales) {
   by_blocks([](TestContext& context) {
     constexpr std::int64_t n = 150;
-    context.state().lu = {.from = 1, .block = 32};
+    context.state().own_costs().dense.lu = {.from = 1, .block = 32};
     const Array plain = normal(Dtype::float32, {n, n}, 11), b = normal(Dtype::float32, {n, 2}, 12);
     const auto spread = [](std::int64_t i, int most) { return static_cast<int>(i * 7919 % (2 * most + 1)) - most; };
     struct Row {
@@ -243,7 +243,7 @@ TEST(CudaLu, RowsAndColumnsOfUnlikeScales) {
 TEST(CudaLu, ScaledColumnsChangeNoBit) {
   by_blocks([](TestContext& context) {
     constexpr std::int64_t n = 150;
-    context.state().lu = {.from = 1, .block = 32};
+    context.state().own_costs().dense.lu = {.from = 1, .block = 32};
     const Array plain = normal(Dtype::float32, {n, n}, 13);
     const Factors one = lu_of(scaled(plain, [](auto, auto) { return 40; }), {}, context);
     const Factors other = lu_of(scaled(plain, [](auto, auto j) { return static_cast<int>(j % 3) * 30 - 60; }), {},
@@ -260,7 +260,7 @@ TEST(CudaLu, ScaledColumnsChangeNoBit) {
 TEST(CudaLu, TiesZerosAndGrowth) {
   by_blocks([](TestContext& context) {
     constexpr std::int64_t n = 130;
-    context.state().lu = {.from = 1, .block = 32, .rows = 2, .cluster = 4};
+    context.state().own_costs().dense.lu = {.from = 1, .block = 32, .rows = 2, .cluster = 4};
     // Ones and minus ones below ones: every candidate of every column is as large as the others. Growth is 2^(n - 1).
     Array a(Dtype::float32, {n, n});
     each_index({n, n}, [&](const Shape& at) {
@@ -287,7 +287,7 @@ TEST(CudaLu, TiesZerosAndGrowth) {
 TEST(CudaLu, InfoNamesTheFirstZeroPivot) {
   by_blocks([](TestContext& context) {
     constexpr std::int64_t n = 70;
-    context.state().lu = {.from = 1, .block = 32};
+    context.state().own_costs().dense.lu = {.from = 1, .block = 32};
     const Array info(Dtype::int64, {}), b = normal(Dtype::float32, {n, 2}, 1), x(Dtype::float32, {n, 2});
     const Tensor said = info;
     const Options options{.info = &said};
@@ -349,7 +349,7 @@ TEST(CudaLu, WorkspacesAndOtherTypes) {
     };
     EXPECT_THROW(solves(options), Stop);
     EXPECT_EQ(asked, bytes);
-    context.state().lu.from = 301;
+    context.state().own_costs().dense.lu.from = 301;
     EXPECT_FALSE(goes_by_blocks(solves));
   });
 }

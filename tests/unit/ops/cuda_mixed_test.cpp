@@ -9,6 +9,7 @@
 #include "ops/context.h"
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
+#include "plan/gpu/costs.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer {
@@ -358,7 +359,7 @@ TEST(MixedPipes, LargeProblems) {
           expect_distances(out, points.x, points.z, 2000, kinds()[kind].name);
         }
       },
-      plan::kMuchMixedWork);
+      plan::costs_of(90).much_mixed_work);
 }
 
 TEST(MixedPipes, ThePlanSaysSo) {
@@ -373,11 +374,11 @@ TEST(MixedPipes, ThePlanSaysSo) {
     EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos) << other;
   }
   using enum plan::MixedWork;
-  EXPECT_EQ(plan::mixed_work(30000, 30000, 1024), much);
-  EXPECT_EQ(plan::mixed_work(8192, 8192, 32), more);
-  EXPECT_EQ(plan::mixed_work(2048, 2048, 256), some);
-  EXPECT_EQ(plan::mixed_work(1024, 1024, 256), little);
-  EXPECT_EQ(plan::mixed_work(100000000, 100, 1024), little) << "quantising takes longer";
+  EXPECT_EQ(plan::mixed_work(30000, 30000, 1024, plan::costs_of(90)), much);
+  EXPECT_EQ(plan::mixed_work(8192, 8192, 32, plan::costs_of(90)), more);
+  EXPECT_EQ(plan::mixed_work(2048, 2048, 256, plan::costs_of(90)), some);
+  EXPECT_EQ(plan::mixed_work(1024, 1024, 256, plan::costs_of(90)), little);
+  EXPECT_EQ(plan::mixed_work(100000000, 100, 1024, plan::costs_of(90)), little) << "quantising takes longer";
 }
 
 /// Sums of few features, and products, need values that may lose something of small sums.

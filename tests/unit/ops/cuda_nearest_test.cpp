@@ -155,7 +155,7 @@ TEST(NearestCandidates, SortedPoints) {
 
 TEST(NearestCandidates, RowsPartsBatchesAndTypes) {
   on_candidates([](TestContext& context) {
-    context.state().part_bytes = 1;  // parts of 128 rows
+    context.state().own_costs().part_bytes = 1;  // parts of 128 rows
     const Array z = normal(Dtype::float32, {800, 40}, 2);
     for (const Search& search : {kSearches[0], kSearches[1]})
       expect_nearest(search, normal(Dtype::float32, {300, 40}, 1), z, 6, "parts", context);

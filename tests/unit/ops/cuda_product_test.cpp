@@ -12,6 +12,7 @@
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
+#include "plan/gpu/costs.h"
 #include "plan/gpu_plan.h"
 
 namespace mercer {
@@ -100,7 +101,7 @@ TEST(TensorCoreProducts, WidthsAndColumns) {
 TEST(TensorCoreProducts, PiecesOfSixteenBits) {
   constexpr const char* kSame = "min(exp(-sum((x-z)^2)/(2*b^2)), c)";
   on_tensor_cores([](TestContext& context) {
-    if (context.state().products_by_warps) return;  // which multiply in pieces of tf32 alone
+    if (context.state().own_costs().by_warps != 0) return;  // which multiply in pieces of tf32 alone
     for (auto [m, n, k, columns] :
          {std::array{70, 300, 40, 5}, {130, 97, 64, 16}, {150, 130, 100, 40}, {70, 210, 40, 112}}) {
       const PointPair points{drawn(m, k, 1, kUniform), drawn(n, k, 2, kUniform)};
@@ -137,8 +138,8 @@ TEST(TensorCoreProducts, PiecesOfSixteenBits) {
 /// carry them; the others go to the passes.
 TEST(TensorCoreProducts, StoredValues) {
   on_tensor_cores([](TestContext& context) {
-    if (context.state().products_by_warps) return;
-    context.state().part_bytes = 196608;  // of 128 x 384 values
+    if (context.state().own_costs().by_warps != 0) return;
+    context.state().own_costs().part_bytes = 196608;  // of 128 x 384 values
     constexpr std::int64_t kM = 140, kN = 390, kK = 40, kColumns = 250;
     PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
     add_neighbours(points);
@@ -575,7 +576,7 @@ TEST(TensorCoreValues, NearestSomeRowsAtATime) {
     const Array pairs(Dtype::float32, {kM, kN});
     pairwise(kL2, points.x, &z, pairs, {}, context);
     for (std::int64_t rows : {128, 256, 1 << 20}) {
-      context.state().part_bytes = rows * (kN * 4 + 8 * 16);
+      context.state().own_costs().part_bytes = rows * (kN * 4 + 8 * 16);
       const Array values(Dtype::float32, {kM, kCount}), indices(Dtype::int64, {kM, kCount});
       knn(kL2, points.x, &z, kCount, values, indices, {}, context);
       for (std::int64_t m = 0; m < kM; ++m) {
@@ -601,7 +602,7 @@ TEST(TensorCoreValues, GradientsSomeRowsAtATime) {
     const Expr f = parse("exp(-sum((x-z)^2)/9)");
     const Field expected = expected_field(differentiate(f, mercer::points().x), points.x, z, coef);
     for (std::int64_t rows : {128, 256, 1 << 20}) {
-      context.state().part_bytes = rows * 256 * 4;
+      context.state().own_costs().part_bytes = rows * 256 * 4;
       const Array out(Dtype::float32, {2, kM, kK});
       kernel_gradient(f, points.x, &z, coef, out, {}, context);
       expect_field(out, expected, std::to_string(rows) + " rows", 3);
@@ -614,13 +615,14 @@ TEST(TensorCoreProducts, ThePlanSaysSo) {
   problem.outputs = {Formula(kGauss).expression()};
   problem.consumer = plan::Consumer::product;
   EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("tensor cores"), std::string::npos);
-  problem.product = plan::bilinear_fold_tile(50000, 50000, 64, 1, Precision::fp32);
+  problem.product = plan::bilinear_fold_tile(50000, 50000, 64, 1, Precision::fp32, plan::costs_of(90));
   EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("stay in registers"), std::string::npos);
-  EXPECT_FALSE(plan::bilinear_fold_tile(50000, 50000, 3, 1, Precision::fp32)) << "direct differences are cheaper";
-  EXPECT_FALSE(plan::bilinear_fold_tile(50000, 50000, 64, 1, Precision::direct));
+  EXPECT_FALSE(plan::bilinear_fold_tile(50000, 50000, 3, 1, Precision::fp32, plan::costs_of(90)))
+      << "direct differences are cheaper";
+  EXPECT_FALSE(plan::bilinear_fold_tile(50000, 50000, 64, 1, Precision::direct, plan::costs_of(90)));
   for (int columns : {1, 4, 5, 16}) {
     problem.columns = columns;
-    problem.product = plan::bilinear_fold_tile(50000, 50000, 256, columns, Precision::fp32);
+    problem.product = plan::bilinear_fold_tile(50000, 50000, 256, columns, Precision::fp32, plan::costs_of(90));
     EXPECT_TRUE(plan::plan_gpu_pairs(problem)->bilinear) << columns << " columns must fit shared memory";
   }
 }

@@ -54,15 +54,15 @@ void take_kron(TestContext& context) {
 }
 
 void take_cholesky(TestContext& context) {
-  static_cast<Context&>(context).state().blocked_from = 1;
+  static_cast<Context&>(context).state().own_costs().dense.blocked_from = 1;
   const Array a = positive_matrix(), out(Dtype::float32, {kOrder, kOrder});
   cholesky(a, out, {}, context);
 }
 
 void take_lu(TestContext& context) {
   Context& plain = context;
-  plain.state().lu.from = 1;
-  plain.state().small_until = 0;
+  plain.state().own_costs().dense.lu.from = 1;
+  plain.state().own_costs().dense.small_until = 0;
   const Array a = positive_matrix(), b = points(kOrder, 2, 1), x(Dtype::float32, {kOrder, 2});
   solve_lu(a, b, x, {}, context);
 }

@@ -106,7 +106,7 @@ TEST_F(QuickPairs, TheSecondCallHasTheSameBits) {
     TestContext context{TestContext::Cuda()}, host(Target::interpreter);
     for (Context* each : {static_cast<Context*>(&context), static_cast<Context*>(&host)}) {
       each->state().own_costs().much_mixed_work = 0;
-      each->state().own_costs().fills_waves_always = true;
+      each->state().own_costs().differences = each->state().own_costs().everywhere().differences;
       each->state().own_costs().tensor_cores_from = 0;
     }
     const Array x = drawn(kM, verb.features, 1, kUniform), z = drawn(kN, verb.features, 2, kUniform);
@@ -153,7 +153,7 @@ constexpr std::int64_t kRows = 70, kColumns = 66;
 /// What large calls take is tried of small ones.
 void take_large_paths(Context& context) {
   context.state().own_costs().much_mixed_work = 0;
-  context.state().own_costs().fills_waves_always = true;
+  context.state().own_costs().differences = context.state().own_costs().everywhere().differences;
   context.state().own_costs().tensor_cores_from = 0;
 }
 

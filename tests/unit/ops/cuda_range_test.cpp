@@ -161,7 +161,7 @@ TEST(CudaRange, StoredOnTensorCores) {
 TEST(CudaRange, StoredDifferencesOfTensorCores) {
   on_cuda([](TestContext& context) {
     context.state().own_costs().much_mixed_work = 0;
-    context.state().own_costs().fills_waves_always = true;
+    context.state().own_costs().differences = context.state().own_costs().everywhere().differences;
     Turns turns(2);
     for (const Norm& norm : {Norm{3}, {2}})
       if (!turns.leaves_out()) expect_pairwise(norm, 90, 133, 161, Dtype::float32, context);

@@ -13,6 +13,7 @@
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
+#include "plan/gpu/costs.h"
 #include "plan/rank_field.h"
 #include "plan/stored_sums.h"
 
@@ -156,7 +157,7 @@ TEST(FieldsOfProducts, BackwardOfMoreFeaturesAndFactors) {
 TEST(FieldsOfProducts, BackwardOfStoredPairs) {
   on_cuda([](TestContext& context) {
     context.state().own_costs().tensor_cores_from = 0;
-    context.state().part_bytes = 1 << 20;
+    context.state().own_costs().part_bytes = 1 << 20;
     const char* const laplace = "exp(-sum(abs(x-z))/h)";
     const std::pair<const char*, std::vector<std::string>> formulas[] = {
         {"exp(-sum((x-z)^2)/h)", {"h"}}, {"(1 + sum(x*z)/h)^2", {}}, {laplace, {"h"}}};
@@ -379,17 +380,18 @@ TEST(FieldsOfProducts, ThePlanKnowsLinearFactors) {
     EXPECT_TRUE(plan::rank_field_of(ir::split_field(Formula(ir::point_form(f).formula).prepared().field())))
         << f.to_text();
   using Kind = plan::FieldWeights::Kind;
-  EXPECT_FALSE(plan::rank_field_tile(1000, 1000, 16, 17, {}, Precision::fp32)) << "few features";
-  EXPECT_FALSE(plan::rank_field_tile(100000, 100000, 200, 201, {}, Precision::fp32)) << "many passes";
-  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, {Kind::factors, 33}, Precision::fp32).weight_units, 2);
-  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, {Kind::factors, 1}, Precision::fp32).weight_units, 0);
-  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 128, 129, {}, Precision::fp32).wide, 72) << "two passes alike";
+  const plan::Costs& costs = plan::costs_of(90);
+  EXPECT_FALSE(plan::rank_field_tile(1000, 1000, 16, 17, {}, Precision::fp32, costs)) << "few features";
+  EXPECT_FALSE(plan::rank_field_tile(100000, 100000, 200, 201, {}, Precision::fp32, costs)) << "many passes";
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, {Kind::factors, 33}, Precision::fp32, costs).weight_units, 2);
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 64, 65, {Kind::factors, 1}, Precision::fp32, costs).weight_units, 0);
+  EXPECT_EQ(plan::rank_field_tile(100000, 100000, 128, 129, {}, Precision::fp32, costs).wide, 72) << "two passes alike";
   EXPECT_EQ(plan::rank_outputs(1, 129), 1);
   EXPECT_EQ(plan::rank_outputs(4, 21), 4);
   EXPECT_EQ(plan::rank_outputs(6, 21), 3) << "two passes alike";
-  EXPECT_TRUE(plan::pays_rank_outputs(16, 21));
-  EXPECT_TRUE(plan::pays_rank_outputs(2, 65));
-  EXPECT_FALSE(plan::pays_rank_outputs(16, 65)) << "as many passes as outputs";
+  EXPECT_TRUE(plan::pays_rank_outputs(16, 21, costs.gradient));
+  EXPECT_TRUE(plan::pays_rank_outputs(2, 65, costs.gradient));
+  EXPECT_FALSE(plan::pays_rank_outputs(16, 65, costs.gradient)) << "as many passes as outputs";
 }
 
 }  // namespace

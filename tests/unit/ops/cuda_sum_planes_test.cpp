@@ -78,7 +78,7 @@ void expect_matrix(const Array& out, const Form& form, const Call& call, const T
 
 TEST(SumPlanes, Matrices) {
   on_tensor_cores([](TestContext& context) {
-    context.state().part_bytes = 1;
+    context.state().own_costs().part_bytes = 1;
     for (Dtype dtype : kWide)
       for (const Form& form : kForms)
         for (bool columns : {false, true}) {
@@ -105,7 +105,7 @@ constexpr Form kOfTerms[] = {
 
 TEST(SumPlanes, TermsOfOneSum) {
   on_tensor_cores([](TestContext& context) {
-    context.state().part_bytes = 1;
+    context.state().own_costs().part_bytes = 1;
     for (Dtype dtype : kWide)
       for (const Form& form : kOfTerms)
         for (bool self : {false, true}) {
@@ -126,7 +126,7 @@ TEST(SumPlanes, TermsOfOneSum) {
 
 TEST(SumPlanes, SelfCallsAreSymmetric) {
   on_tensor_cores([](TestContext& context) {
-    context.state().part_bytes = 1;
+    context.state().own_costs().part_bytes = 1;
     for (Dtype dtype : kWide) {
       Call call(dtype, true);
       call.extra.i_offset = call.extra.j_offset = 0;
@@ -144,7 +144,7 @@ TEST(SumPlanes, SelfCallsAreSymmetric) {
 /// Items that differ in the epilogue alone share their sums; others do not. Each as alone, bit by bit.
 TEST(SumPlanes, Batches) {
   on_tensor_cores([](TestContext& context) {
-    context.state().part_bytes = 1;
+    context.state().own_costs().part_bytes = 1;
     expect_items_alone("exp(-sum((x-z)^2)/b)*sum(x*z)", 20.0, 50.0, context);
     expect_items_alone("sum((x-z)^2/b)+sum(x*z)", 2.0, 5.0, context);
     expect_items_alone("b*exp(-sum((x-z)^2)/30)*sum(x*z)+sum(abs(x)^b)", 2.0, 1.5, context);
@@ -202,7 +202,7 @@ TEST(SumPlanes, DivisorsWithoutReciprocals) {
 TEST(SumPlanes, Folds) {
   constexpr Form kLong{"log(1+exp(-sum((x-z)^2)/h))*erf(sum((x-z)^2)/h)", "1+sum((x-z)^2)/h"};
   on_tensor_cores([&](TestContext& context) {
-    context.state().part_bytes = 1;
+    context.state().own_costs().part_bytes = 1;
     for (Dtype dtype : kWide)
       for (const Form& form : {kForms[0], kForms[3], kLong, kOfTerms[0], kOfTerms[1]}) {
         Call call(dtype);
@@ -242,7 +242,7 @@ TEST(SumPlanes, Folds) {
 /// Several values of a pair, as gradients have them, from one plane each.
 TEST(SumPlanes, Gradients) {
   on_tensor_cores([](TestContext& context) {
-    context.state().part_bytes = 1;
+    context.state().own_costs().part_bytes = 1;
     const char* text = "exp(-sum((x-z)^2)/h)*sum(x*z)";
     Call call(Dtype::float64);
     const Tensor z = call.points.z;

@@ -12,6 +12,7 @@
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
+#include "plan/gpu/costs.h"
 #include "plan/value_products.h"
 
 namespace mercer {
@@ -84,7 +85,7 @@ TEST(ValueProducts, PartsAndLayouts) {
     const Array v0 = normal(Dtype::float32, {1100, 20}, 3);
     const Tensor zt = z;
     const Array whole = product_of(kLaplace, x, &zt, v0, context);
-    context.state().part_bytes = 50000;
+    context.state().own_costs().part_bytes = 50000;
     expect_products(kLaplace, x, z, v0, "in parts", context);
     EXPECT_FALSE(same_bits(whole, product_of(kLaplace, x, &zt, v0, context))) << "one range of n";
     const Array cut = product_of(kLaplace, x, &zt, v0, context);
@@ -163,7 +164,7 @@ TEST(ValueProducts, Float64) {
       Array v = normal(Dtype::float64, {n, columns}, 3);
       for (std::int64_t i = 0; i < n; i += 2) v.set({i, 1}, std::ldexp(v(i, 1), -200));
       for (const std::int64_t bytes : {std::int64_t{1} << 28, std::int64_t{1}}) {
-        context.state().part_bytes = bytes;  // of 128 rows at least
+        context.state().own_costs().part_bytes = bytes;  // of 128 rows at least
         for (const char* f : {kLaplace, "exp(-sum((x-z)^2)/(9*K))", "max(abs(x-z))", "sum(x*z) + j"}) {
           if (turns.leaves_out()) continue;
           expect_products(f, x, z, v, fmt::format("{}, {} columns", f, columns), context);
@@ -193,7 +194,7 @@ TEST(ValueProducts, PlansKeepWithinTheirMemory) {
     EXPECT_LE(sizes.columns * sizes.points * 4, 2 * kBytes);
     EXPECT_TRUE(sizes.rows == m || sizes.rows % 128 == 0) << sizes.rows;
     EXPECT_GE(sizes.columns, columns);
-    EXPECT_TRUE(plan::linear_tile(sizes, 132)) << m << ", " << n;
+    EXPECT_TRUE(plan::linear_tile(sizes, 132, plan::costs_of(90))) << m << ", " << n;
   }
   const auto stores = [](Dtype type, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                          bool of_sums) {

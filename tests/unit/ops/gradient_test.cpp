@@ -279,7 +279,7 @@ TEST(Gradient, BackwardInOnePass) {
         const Array out(dtype, {kItems, kM, features}), plain(dtype, {kItems, kM, features}),
             sums(dtype, {kItems, kBy, kM}), product(dtype, {kItems, kM, columns});
         const Tensor sums_view = sums, product_view = product;
-        context.state().part_bytes = 1 << 19;  // pairs that are stored: 128 rows or more
+        context.state().own_costs().part_bytes = 1 << 19;  // pairs that are stored: 128 rows or more
         ASSERT_TRUE(product_backward(text, x, &zt, weights, v, out, {by, &sums_view, &product_view}, arguments,
                                      context));
         product_gradient(text, x, &zt, weights, v, plain, arguments, context);

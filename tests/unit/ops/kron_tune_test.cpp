@@ -344,7 +344,7 @@ TEST_F(KronTuneOnGpu, StoredPlansRun) {
 }
 
 TEST_F(KronTuneOnGpu, PartsAreServedToo) {
-  context_.state().part_bytes = kBytes / 3;
+  context_.state().own_costs().part_bytes = kBytes / 3;
   kron::tune(options_, call_to(out_), context_);
   ops::Trial trial;
   trial.record = ops::ChoiceStore::shared().find(ask().key).value();

@@ -41,7 +41,7 @@ TEST_F(LinalgInverse, InversesOfEveryLayout) {
         cholesky(kernel_matrix_of(dtype, n, of_a, 1), factor, {.lower = lower}, context);
         spoil_triangle(factor, lower);
         const Array out(dtype, {n, n}, of_out.strides(n, n)), diagonal(dtype, {n}, {3});
-        context.state().dense_bytes = n * 40 * 8;  // blocks of columns
+        context.state().own_costs().dense.part_bytes = n * 40 * 8;  // blocks of columns
         cho_inverse(factor, out, {.lower = lower}, context);
         cho_inverse_diagonal(factor, diagonal, {.lower = lower}, context);
         expect_inverse(factor, out, diagonal, lower, dtype);
@@ -54,7 +54,7 @@ TEST_F(LinalgInverse, InversesOfEveryLayout) {
         cho_inverse(singular, out, {.lower = lower}, context);
         cho_inverse_diagonal(singular, diagonal, {.lower = lower}, context);
         EXPECT_TRUE(std::isnan(out(0, 0)) && std::isnan(out(0, n - 1)) && std::isnan(diagonal(0)));
-        context.state().dense_bytes = kDenseBytes;
+        context.state().own_costs().dense.part_bytes = plan::costs_of(90).dense.part_bytes;
       }
   });
 }
@@ -70,8 +70,9 @@ TEST_F(LinalgInverse, InversesOfBatches) {
     std::swap(turned.shape[0], turned.shape[1]);
     std::swap(turned.strides[0], turned.strides[1]);
     const Array diagonals(Dtype::float64, {2, 3, n});
-    for (const std::int64_t bytes : {kDenseBytes, std::int64_t{2 * n * n * 8}, std::int64_t{n * 30 * 8}}) {
-      context.state().dense_bytes = bytes;
+    const std::int64_t all = plan::costs_of(90).dense.part_bytes;
+    for (const std::int64_t bytes : {all, std::int64_t{2 * n * n * 8}, std::int64_t{n * 30 * 8}}) {
+      context.state().own_costs().dense.part_bytes = bytes;
       cho_inverse(factors, turned, {}, context);
       cho_inverse_diagonal(factors, diagonals, {}, context);
       each_index({2, 3}, [&](const Shape& at) {
@@ -83,7 +84,7 @@ TEST_F(LinalgInverse, InversesOfBatches) {
           expect_inverse(copy(item(factors, at), Dtype::float64), inverse, values, true, Dtype::float64);
       });
     }
-    context.state().dense_bytes = kDenseBytes;
+    context.state().own_costs().dense.part_bytes = plan::costs_of(90).dense.part_bytes;
   });
 }
 

@@ -48,7 +48,7 @@ TEST_F(Linalg, CholeskyOfEveryLayout) {
 /// By blocks on tensor cores: blocks that are whole and rests, values far from 1, in place and not.
 TEST_F(Linalg, BlockedFactorsOfEveryLayoutAndScale) {
   on_cuda([](TestContext& context) {
-    context.state().blocked_from = 1;
+    context.state().own_costs().dense.blocked_from = 1;
     for (const std::int64_t n : {256, 257, 300})
       for (const LayoutRow& layout : kLayouts)
         for (const bool lower : {true, false})
@@ -88,7 +88,7 @@ TEST_F(Linalg, BlockedFactorsOfUnlikeScales) {
         for (std::int64_t j = 0; j < kOrder; ++j)
           a.set({i, j}, std::ldexp(plain(i, j), exponent(i) + exponent(j)));
       const Array out(Dtype::float32, {kOrder, kOrder});
-      context.state().blocked_from = 1;
+      context.state().own_costs().dense.blocked_from = 1;
       cholesky(a, out, {}, context);
       Dense factor{Tensor(out)};
       for (std::int64_t i = 0; i < kOrder; ++i)
@@ -117,7 +117,7 @@ TEST_F(Linalg, BlockedFactorsOfUnlikeScales) {
 
 TEST_F(Linalg, BlockedFactorisationsSayWhatFailed) {
   on_cuda([](TestContext& context) {
-    context.state().blocked_from = 1;
+    context.state().own_costs().dense.blocked_from = 1;
     constexpr std::int64_t kOrder = 300;
     for (const std::int64_t bad : {3, 127, 128, 299}) {
       Array a = kernel_matrix_of(Dtype::float32, kOrder, kLayouts[0]);
@@ -351,7 +351,7 @@ TEST_F(Linalg, ManySmallAndFewLargeGiveWhatOneGives) {
 /// Matrices by fours and columns by ones, as if there were many more of them; n = 9, so 324 bytes a matrix.
 TEST_F(Linalg, ChunksAndPartsGiveWhatOneGives) {
   on_cuda([](TestContext& context) {
-    context.state().small_until = 0;
+    context.state().own_costs().dense.small_until = 0;
     constexpr std::int64_t n = 9, batch = 10, k = 3;
     Array a(Dtype::float32, {batch, n, n}), symmetric(Dtype::float32, {batch, n, n});
     each_index(a.shape(), [&](const Shape& at) {
@@ -360,7 +360,7 @@ TEST_F(Linalg, ChunksAndPartsGiveWhatOneGives) {
     });
     const Array b = normal(Dtype::float32, {2, batch, n, k}, 1);
     for (const std::int64_t bytes : {4 * 324, 1, 1 << 20}) {
-      context.state().dense_bytes = bytes;
+      context.state().own_costs().dense.part_bytes = bytes;
       const Array x(Dtype::float32, {2, batch, n, k}), y(Dtype::float32, {2, batch, n, k});
       const Array w(Dtype::float32, {batch, n}), v(Dtype::float32, {batch, n, n}), info(Dtype::int64, {batch});
       const Tensor info_view = info, vectors = v;

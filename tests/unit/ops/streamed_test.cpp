@@ -29,10 +29,10 @@ void on_streams(const Body& body, bool as_fits = !is_emulated()) {
     if (bytes == 0 && !as_fits) continue;
     on_cuda([&](TestContext& context) {
       SCOPED_TRACE("blocks of " + std::to_string(bytes) + " bytes");
-      context.state().stream_memory = bytes;
-      context.state().stream_piece = bytes == 0 ? 1 << 20 : 256;
-      if (bytes > 0) context.state().stream_points = 60;
-      if (bytes > 0) context.state().stream_terms = 1;
+      context.state().own_costs().stream.memory = bytes;
+      context.state().own_costs().stream.piece = bytes == 0 ? 1 << 20 : 256;
+      if (bytes > 0) context.state().own_costs().stream.points = 60;
+      if (bytes > 0) context.state().own_costs().stream.terms = 1;
       body(static_cast<Context&>(context));
     });
     if (::testing::Test::HasFatalFailure()) return;
@@ -302,7 +302,7 @@ TEST(Streamed, ACancelledCallStopsBetweenSteps) {
       EXPECT_LE(done, total);
       return ++asked < 2;
     };
-    if (context.state().stream_memory == 0) context.state().stream_memory = kMore;
+    if (context.state().own_costs().stream.memory == 0) context.state().own_costs().stream.memory = kMore;
     const Streamed call{Streamed::Verb::product, &vt, ReduceKind::sum, 1, out};
     EXPECT_THROW(ops::run_streamed(0, "exp(-sum(abs(x-z)))", x, nullptr, call, arguments, context), Cancelled);
     EXPECT_EQ(asked, 2);
@@ -327,11 +327,11 @@ TEST(Streamed, SmallerBlocksWhereMemoryIsFull) {
     }
     constexpr std::int64_t kLeft = 1 << 16;
     const DeviceMemory others(0, static_cast<std::int64_t>(free) - kLeft);
-    context.state().stream_memory = std::int64_t{1} << 20;
-    context.state().stream_piece = 512;
+    context.state().own_costs().stream.memory = std::int64_t{1} << 20;
+    context.state().own_costs().stream.piece = 512;
     ops::run_streamed(0, f, x, nullptr, call, {}, plain);
     expect_product(out, table(f, x, x), v, "with little memory");
-    context.state().stream_memory = 2048;
+    context.state().own_costs().stream.memory = 2048;
     const DeviceMemory rest(0, kLeft - 1024);
     EXPECT_THROW(ops::run_streamed(0, f, x, nullptr, call, {}, plain), DeviceMemoryError);
   });

@@ -5,6 +5,7 @@
 
 #include "ir/passes.h"
 #include "mercer/formula.h"
+#include "plan/gpu/costs.h"
 #include "plan/gpu_floor.h"
 #include "plan/gpu_plan.h"
 
@@ -16,7 +17,7 @@ constexpr int kMultiprocessors = 132;
 Bilinear bilinear(const char* text) { return bilinear_of(ir::split({ir::simplify(parse(text))})); }
 
 BilinearTile tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision = Precision::fp32) {
-  return bilinear_tile(m, n, k, precision, kMultiprocessors);
+  return bilinear_tile(m, n, k, precision, kMultiprocessors, costs_of(90));
 }
 
 TEST(Bilinear, ProductsAndSquaresOfAnythingOfOneSide) {
@@ -83,7 +84,7 @@ TEST(BilinearTile, PaysForLargeCallsOnly) {
   EXPECT_TRUE(tile(30000, 30000, 20));
   EXPECT_FALSE(tile(30000, 30000, 19)) << "multiply-adds are faster";
   const auto fold = [](std::int64_t k, std::int64_t columns) {
-    return bilinear_fold_tile(30000, 30000, k, columns, Precision::fp32);
+    return bilinear_fold_tile(30000, 30000, k, columns, Precision::fp32, costs_of(90));
   };
   EXPECT_TRUE(fold(17, 1));
   EXPECT_FALSE(fold(23, 0)) << "of folds that keep one value";
@@ -94,20 +95,21 @@ TEST(BilinearTile, PaysForLargeCallsOnly) {
 
 TEST(BilinearTile, FewTilesOfManyFeaturesGoInRanges) {
   const BilinearTile large{.columns = 192}, brief{.columns = 128, .brief = 2}, warps{.columns = 128, .by_warps = true};
-  EXPECT_EQ(feature_ranges(large, 9, 80000, kMultiprocessors), 7) << "of two blocks a tile";
-  EXPECT_EQ(feature_ranges(large, 1, 3000, kMultiprocessors), 2) << "of 1024 features at least";
-  EXPECT_EQ(feature_ranges(large, 1, 1 << 17, kMultiprocessors), 16);
-  EXPECT_EQ(feature_ranges(large, 67, 80000, kMultiprocessors), 1);
-  for (const BilinearTile& tile : {brief, warps}) EXPECT_EQ(feature_ranges(tile, 1, 80000, kMultiprocessors), 1);
+  EXPECT_EQ(feature_ranges(large, 9, 80000, kMultiprocessors, costs_of(90)), 7) << "of two blocks a tile";
+  EXPECT_EQ(feature_ranges(large, 1, 3000, kMultiprocessors, costs_of(90)), 2) << "of 1024 features at least";
+  EXPECT_EQ(feature_ranges(large, 1, 1 << 17, kMultiprocessors, costs_of(90)), 16);
+  EXPECT_EQ(feature_ranges(large, 67, 80000, kMultiprocessors, costs_of(90)), 1);
+  for (const BilinearTile& tile : {brief, warps})
+    EXPECT_EQ(feature_ranges(tile, 1, 80000, kMultiprocessors, costs_of(90)), 1);
   EXPECT_EQ(tile(768, 768, 80000).columns, 192) << "wide tiles read less";
 }
 
 TEST(BilinearTile, OfNearestNeighbours) {
-  EXPECT_EQ(bilinear_nearest_tile(100000, 1 << 20, 128, Precision::fp32).columns, 192);
-  EXPECT_EQ(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::fp32).brief, 2);
-  EXPECT_TRUE(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::tf32).single);
-  EXPECT_FALSE(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::direct));
-  EXPECT_FALSE(bilinear_nearest_tile(100, 1 << 20, 64, Precision::fp32)) << "few rows";
+  EXPECT_EQ(bilinear_nearest_tile(100000, 1 << 20, 128, Precision::fp32, costs_of(90)).columns, 192);
+  EXPECT_EQ(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::fp32, costs_of(90)).brief, 2);
+  EXPECT_TRUE(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::tf32, costs_of(90)).single);
+  EXPECT_FALSE(bilinear_nearest_tile(100000, 1 << 20, 64, Precision::direct, costs_of(90)));
+  EXPECT_FALSE(bilinear_nearest_tile(100, 1 << 20, 64, Precision::fp32, costs_of(90))) << "few rows";
 }
 
 /// The epilogue waits where it rises with the sum, and nothing of one side or a parameter is in it.
@@ -128,7 +130,7 @@ TEST(BilinearTile, SumsDecideWhichPairsAreNear) {
 
 TEST(BilinearTile, OfFewFeaturesWithManyColumns) {
   const auto wide = [](std::int64_t k, std::int64_t columns, Precision precision = Precision::fp32) {
-    return wide_tile(100000, 100000, k, columns, precision);
+    return wide_tile(100000, 100000, k, columns, precision, costs_of(90));
   };
   EXPECT_TRUE(wide(3, 16).of_values);
   EXPECT_EQ(wide(3, 16).blocks, 2);
@@ -137,7 +139,7 @@ TEST(BilinearTile, OfFewFeaturesWithManyColumns) {
   EXPECT_FALSE(wide(17, 16));
   EXPECT_FALSE(wide(3, 4)) << "multiply-adds do";
   EXPECT_FALSE(wide(3, 16, Precision::direct));
-  EXPECT_FALSE(wide_tile(1000, 1000, 3, 16, Precision::fp32));
+  EXPECT_FALSE(wide_tile(1000, 1000, 3, 16, Precision::fp32, costs_of(90)));
 }
 
 /// A pass of more than 104 columns, by tiles of half the matrix's columns, where it saves passes enough.
@@ -148,17 +150,17 @@ TEST(BilinearTile, PassesOfManyColumns) {
   };
   for (const Row& row : {Row{64, 104, 104, 128}, {64, 128, 128, 64}, {64, 256, 128, 64}, {64, 512, 104, 128},
                          {784, 104, 104, 128}, {784, 512, 128, 64}, {784, 1024, 128, 64}, {784, 300, 104, 128}}) {
-    const BilinearTile tile = bilinear_fold_tile(50000, 50000, row.k, row.columns, Precision::fp32);
+    const BilinearTile tile = bilinear_fold_tile(50000, 50000, row.k, row.columns, Precision::fp32, costs_of(90));
     EXPECT_EQ(tile.wide, row.wide) << row.k << " features, " << row.columns << " columns";
     EXPECT_EQ(tile.columns, row.tile) << row.k << " features, " << row.columns << " columns";
   }
-  EXPECT_EQ(wide_tile(100000, 100000, 3, 512, Precision::fp32).wide, 128);
+  EXPECT_EQ(wide_tile(100000, 100000, 3, 512, Precision::fp32, costs_of(90)).wide, 128);
 }
 
 /// Values are stored where passes would make them several times over.
 TEST(BilinearTile, KeepsValuesOfVeryManyColumns) {
   const auto keeps = [](std::int64_t m, std::int64_t k, std::int64_t columns, Precision precision = Precision::fp32) {
-    return bilinear_fold_tile(m, m, k, columns, precision).keeps;
+    return bilinear_fold_tile(m, m, k, columns, precision, costs_of(90)).keeps;
   };
   EXPECT_FALSE(keeps(50000, 64, 128));
   EXPECT_TRUE(keeps(50000, 64, 256));
@@ -179,7 +181,7 @@ TEST(BilinearTile, OfPlansThatStoreValues) {
     problem.capability = capability;
     problem.shared_per_block = capability == 90 ? 232448 : 101376;
     problem.sizes = sizes_of(50000, 50000, 64, 132);
-    problem.product = bilinear_fold_tile(50000, 50000, 64, 512, Precision::fp32);
+    problem.product = bilinear_fold_tile(50000, 50000, 64, 512, Precision::fp32, costs_of(90));
     return plan_gpu_pairs(problem)->keeps();
   };
   EXPECT_TRUE(keeps("exp(-sum((x-z)^2)/(2*b^2))"));

@@ -1,4 +1,5 @@
 // Plans of passes in float64 on tensor cores: whom they serve, and that blocks fit a multiprocessor.
+#include "plan/gpu/costs.h"
 #include "plan/kron_double.h"
 
 #include <gtest/gtest.h>
@@ -90,7 +91,8 @@ TEST(KronDoublePlan, Estimates) {
       const KronGpuPlace place = {1, 4096, 1, right}, larger = {1, 8192, 1, right};
       const auto kernel = plan_one({size, size}, place, double_problem({{size, size}}));
       ASSERT_TRUE(kernel);
-      const double once = kernel->seconds(place), twice = kernel->seconds(larger);
+      const KronDoubleCosts& costs = costs_of(90).kron.doubles;
+      const double once = kernel->seconds(place, costs), twice = kernel->seconds(larger, costs);
       const auto elements = static_cast<double>(4096 * right * size);
       EXPECT_GT(twice, once);
       EXPECT_LE(twice, 2 * once);

@@ -71,7 +71,7 @@ TEST(KronGpuPlan, CandidatesAreSoundAndTheModelIsTheFirst) {
       std::set<std::string> records, texts;
       for (const KronGpuPlan& candidate : candidates) {
         expect_sound(candidate, problem);
-        EXPECT_LE(candidate.seconds(), 2 * model.seconds());
+        EXPECT_LE(candidate.seconds(problem.costs()), 2 * model.seconds(problem.costs()));
         EXPECT_TRUE(records.insert(candidate.record()).second) << candidate.record();
         EXPECT_TRUE(texts.insert(candidate.to_text()).second) << candidate.to_text();
       }
@@ -120,7 +120,7 @@ TEST(KronGpuPlan, RecordsMakePlansAgain) {
       ASSERT_TRUE(again) << plan.record();
       EXPECT_EQ(again->record(), plan.record());
       EXPECT_EQ(again->widest, plan.widest);
-      EXPECT_EQ(again->seconds(), plan.seconds());
+      EXPECT_EQ(again->seconds(problem.costs()), plan.seconds(problem.costs()));
     }
   }
 }

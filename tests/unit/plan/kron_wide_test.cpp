@@ -1,4 +1,5 @@
 // Plans of passes on tensor cores: whom they serve, and that blocks fit a multiprocessor.
+#include "plan/gpu/costs.h"
 #include "plan/kron_wide.h"
 
 #include <gtest/gtest.h>
@@ -90,7 +91,8 @@ TEST(KronWidePlan, Estimates) {
     const std::vector<KronShape> factors = {{size, size}, {size, size}};
     const auto wide = plan_kron_wide(kron_types(), factors, {1, 1024, 1, 1}, kron_problem(factors));
     ASSERT_TRUE(wide);
-    const double once = wide->seconds({1, 1024, 1, 1}), twice = wide->seconds({1, 2048, 1, 1});
+    const KronWideCosts& costs = costs_of(90).kron.wide;
+    const double once = wide->seconds({1, 1024, 1, 1}, costs), twice = wide->seconds({1, 2048, 1, 1}, costs);
     EXPECT_GT(twice, once);
     EXPECT_LE(twice, 2 * once);
     EXPECT_GT(once, static_cast<double>(1024 * size * size * 8) / 4.2e12);

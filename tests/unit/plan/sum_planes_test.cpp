@@ -1,4 +1,5 @@
 // Which sums of a formula are computed first, as planes, and what is left to the tile that reads them.
+#include "plan/gpu/costs.h"
 #include "plan/sum_planes.h"
 
 #include <gtest/gtest.h>
@@ -16,9 +17,9 @@ GpuPairProblem problem_of(const char* text, Consumer consumer = Consumer::store)
   problem.outputs = {ir::simplify(parse(text))};
   problem.consumer = consumer;
   problem.sizes = sizes_of(kPoints, kPoints, kFeatures, kMultiprocessors);
-  problem.product = bilinear_tile(kPoints, kPoints, kFeatures, Precision::fp32, kMultiprocessors);
+  problem.product = bilinear_tile(kPoints, kPoints, kFeatures, Precision::fp32, kMultiprocessors, costs_of(90));
   problem.plane_product = plane_tile(kPoints, kPoints, kFeatures, Precision::fp32, kMultiprocessors,
-                                     kTensorCoresFrom, kRows);
+                                     costs_of(90), kRows);
   return problem;
 }
 
@@ -63,9 +64,9 @@ TEST(SumPlanes, WhatTheTileKeeps) {
 }
 
 TEST(SumPlanes, PayFromSomeFeaturesOn) {
-  EXPECT_FALSE(plane_tile(30000, 30000, kLeastPlaneFeatures - 1, Precision::fp32, 132, kTensorCoresFrom, 1024));
-  EXPECT_TRUE(plane_tile(30000, 30000, kLeastPlaneFeatures, Precision::fp32, 132, kTensorCoresFrom, 1024));
-  EXPECT_FALSE(plane_tile(30000, 30000, 1024, Precision::direct, 132, kTensorCoresFrom, 1024));
+  EXPECT_FALSE(plane_tile(30000, 30000, costs_of(90).sums_features - 1, Precision::fp32, 132, costs_of(90), 1024));
+  EXPECT_TRUE(plane_tile(30000, 30000, costs_of(90).sums_features, Precision::fp32, 132, costs_of(90), 1024));
+  EXPECT_FALSE(plane_tile(30000, 30000, 1024, Precision::direct, 132, costs_of(90), 1024));
 }
 
 /// Several outputs have one plane where they read one sum.

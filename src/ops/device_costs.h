@@ -1,0 +1,17 @@
+// What ways cost on one device: the row of its generation, with the numbers that the store has of the device itself.
+#pragma once
+
+#include "ops/choice_store.h"
+#include "plan/gpu/costs.h"
+
+namespace mercer::ops {
+
+/// What the store says first holds for the process, whose plans it has a part in.
+const plan::Costs& device_costs(const CudaDevice& device);
+
+/// The same as the store says now. A record that does not read is as none.
+plan::Costs stored_costs(const CudaDevice& device, const ChoiceStore& store);
+/// Has processes that start later plan by these numbers.
+void keep_costs(const CudaDevice& device, const plan::Costs& costs, ChoiceStore& store);
+
+}  // namespace mercer::ops
