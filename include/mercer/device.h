@@ -56,7 +56,7 @@ class Context {
   Precision precision() const;
   /// For calls from now on; fp32 at first.
   void set_precision(Precision precision);
-  /// The ways that calls on GPUs are held to (docs/design/ways.md); "" where they choose themselves.
+  /// The ways that calls are held to (docs/design/ways.md); "" where they choose themselves.
   std::string ways() const;
   /// For calls from now on; from MERCER_WAY at first. "materialised", or "kernel_product:materialised,direct": a verb
   /// that has some of them takes the first that serves a call, whatever its sizes, or throws unsupported. Throws

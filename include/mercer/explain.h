@@ -35,10 +35,9 @@ struct GpuCall {
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
 /// The same by name: a target of the CPU or "auto"; a family of CPUs, "zen4" or one target of it, "zen4:x86_avx2",
 /// which needs no such CPU (docs/kernels/cpu_floor.md lists them); an architecture of GPUs, "sm_80" to "sm_120",
-/// which needs no GPU and takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine. For
-/// a GPU, `call` says which verb, and the text has what every way of computing it said: its least time, or why it
-/// does not serve (docs/design/ways.md). Throws invalid_argument for a verb that there is not, on CPUs for any but
-/// pairwise.
+/// which needs no GPU and takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine. `call`
+/// says which verb, and the text has what every way of computing it said: its time, or why it does not serve
+/// (docs/design/ways.md, cpu_ways.md). Throws invalid_argument for a verb that there is not.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
                     const GpuCall& call = {});
 

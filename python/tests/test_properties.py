@@ -86,6 +86,8 @@ def test_nearest(arrays, k):
     k = min(k, z.shape[-2])
     distances = mc.cdist(x, z, 1)
     values, indices = mc.knn("cityblock", x, z, k)
-    order = np.argsort(distances, -1, kind="stable")[..., :k]
-    np.testing.assert_array_equal(indices, order)
-    np.testing.assert_array_equal(values, np.take_along_axis(distances, order, -1))
+    # Two verbs may take two ways, whose values differ in their last bits.
+    found = np.take_along_axis(distances, indices, -1)
+    rtol = 2e-6 if values.dtype == np.float32 else 1e-12
+    np.testing.assert_allclose(values, found, rtol)
+    np.testing.assert_allclose(found, np.sort(distances, -1)[..., :k], rtol)

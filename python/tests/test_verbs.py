@@ -311,8 +311,16 @@ def test_explain_says_which_way_a_call_on_a_gpu_takes():
     assert "mma_rhs: refused, more than 16 features" in many
     with pytest.raises(ValueError, match="the verb must be one of pairwise, kernel_product"):
         mc.explain("laplace", target="sm_90", verb="kernel_agop")
-    with pytest.raises(ValueError, match="on CPUs the verb must be pairwise"):
-        mc.explain("laplace", verb="knn")
+
+
+def test_explain_says_which_way_a_call_on_a_cpu_takes():
+    few, many = (mc.explain("sum(abs(x-z))", shape=(n, n, 300)) for n in (3, 3000))
+    assert "\n* few_points: about" in few
+    assert "\n* packed_tile: about" in many
+    assert "gemm: refused, the only reduction must be a sum of x z" in many
+    assert "\n* packed_tile: about" in mc.explain("laplace", verb="knn")
+    with pytest.raises(ValueError, match="the verb must be one of pairwise, kernel_product"):
+        mc.explain("laplace", verb="kernel_agop")
 
 
 def test_results_do_not_depend_on_the_threads(rng):

@@ -192,6 +192,17 @@ PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tens
   running_ = swap ? &bound_->swapped() : bound_.get();
 }
 
+void PairCall::swap_sides() {
+  swap_ = !swap_;
+  running_ = swap_ ? &bound_->swapped() : bound_.get();
+}
+
+bool PairCall::items_are_alike() const {
+  if (items_ == 1) return true;
+  return !arguments_.row && !arguments_.col &&
+         std::ranges::all_of(params_, [](const ParamSource& source) { return source.tensor == nullptr; });
+}
+
 void PairCall::check_points() {
   check_input(op_, "x", x_, 2);
   check_input(op_, "z", z_, 2);
@@ -322,6 +333,12 @@ std::vector<double> PairCall::values(std::int64_t index, const std::vector<Expr>
       break;
     }
   return values;
+}
+
+double PairCall::number(std::int64_t index, const std::string& name) const {
+  for (const ParamSource& source : params_)
+    if (source.leaf->name == name) return values(index, {source.leaf})[0];
+  return 0;  // every parameter that was given has a source
 }
 
 cpu::Points PairCall::points(bool of_x, std::int64_t index) const {

@@ -73,6 +73,12 @@ class PairCall {
   const Formula::Prepared& formula() const { return *running_; }
   /// Points on the broadcast side of the running formula.
   std::int64_t rows() const { return swap_ ? n() : m(); }
+  /// The other side is broadcast from now on.
+  void swap_sides();
+  /// Whether items of the batch differ in their points alone.
+  bool items_are_alike() const;
+  /// Strides of the points of the running formula's rows or columns along the axes of the batch.
+  const Shape& item_strides(bool of_rows) const { return of_rows != swap_ ? x_strides_ : z_strides_; }
   /// Whether the symmetric half may be computed once.
   bool symmetric() const { return same_points_ && formula().symmetric; }
   /// Every array that the call reads.
@@ -89,6 +95,8 @@ class PairCall {
   cpu::PairItem item(std::int64_t index) const;
   /// Values of these parameter leaves for one batch item.
   std::vector<double> values(std::int64_t index, const std::vector<Expr>& leaves) const;
+  /// The value of a parameter for one batch item.
+  double number(std::int64_t index, const std::string& name) const;
   /// Offset (in elements) of a batch item in an array with these batch strides.
   std::int64_t offset(std::int64_t index, const Shape& strides) const;
 

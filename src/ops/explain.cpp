@@ -5,10 +5,12 @@
 
 #include "codegen/x86_emit.h"
 #include "core/error.h"
+#include "core/lapack.h"
 #include "mercer/explain.h"
 #include "ops/cpu_costs.h"
 #include "ops/explain_parts.h"
 #include "ops/prepared.h"
+#include "plan/cpu/ways.h"
 #include "plan/planner.h"
 
 namespace mercer {
@@ -26,6 +28,16 @@ std::shared_ptr<const plan::PairPlan> plan_of(const Formula& f, ExplainShape sha
   return plan::plan_pairs(problem);
 }
 
+plan::Verb verb_of(const std::string& name) {
+  std::string known;
+  for (plan::Verb verb : plan::kVerbs) {
+    if (verb == plan::Verb::gradient) continue;  // on CPUs it has one way
+    if (name == plan::name_of(verb)) return verb;
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", plan::name_of(verb));
+  }
+  fail(ErrorKind::invalid_argument, "explain: the verb must be one of {}. Received \"{}\".", known, name);
+}
+
 std::string with_pipes(const ir::Program& program, const plan::TargetInfo& target) {
   const plan::PipeCount count = plan::count_pipes(program, target);
   return fmt::format("{}{}: {:.2f} cycles a vector\n", program.to_text(), count.to_text(*target.uses), count.cycles());
@@ -38,6 +50,23 @@ std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {
   const double cycles = (elements * floor.update_cycles + pairs * floor.epilogue_cycles) / floor.lanes;
   return fmt::format("{} x {} x {}: {:.4g} cycles on one core, {:.2f} elements a cycle\n", shape.m, shape.n, shape.k,
                      cycles, cycles > 0 ? elements / cycles : 0.0);
+}
+
+/// What each way said of a call on arrays whose rows are contiguous. Folds have the sides of the formula in turn.
+std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape shape, Dtype dtype,
+                      const GpuCall& call) {
+  plan::cpu::Request request;
+  request.verb = verb_of(call.verb);
+  const bool turns = request.verb != plan::Verb::pairwise || plan::cpu::swaps_sides(shape.m, shape.n);
+  request.m = turns ? shape.n : shape.m;
+  request.n = turns ? shape.m : shape.n;
+  request.k = shape.k;
+  request.columns = call.columns;
+  request.type = compute_type(dtype);
+  request.symmetric = call.symmetric && f.symmetric() && shape.m == shape.n;
+  request.has_blas = lapack() != nullptr;
+  return plan::cpu::ways_text(request, plan::cpu::forms_of(plan), plan::cpu::Costs{},
+                              *Context::shared().state().forced_ways.load());
 }
 
 }  // namespace
@@ -68,7 +97,9 @@ double rate_on(const Formula& f, ExplainShape shape, Dtype dtype, const ops::Cpu
   return plan::floor_of(*plan, shape.m, shape.n, shape.k).elements_per_second(gigahertz, shape.k);
 }
 
-std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const ops::CpuTarget& on) {
+/// With a section "ways" where `call` says of which verb.
+std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const ops::CpuTarget& on,
+                       const GpuCall* call) {
   using ops::section;
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
@@ -76,6 +107,7 @@ std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const 
   const plan::TargetInfo info = plan::target_info(on.target, *on.cpu);
   const plan::PairVariant& variant = plan->best();
   std::string text = ops::formula_section(f);
+  if (call != nullptr) text += section("ways", ways_text(*plan, f, shape, dtype, *call));
   text += section("split", variant.split.to_text());
   text += section("plan", plan->to_text() + fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));
   const bool reduces = !plan->promoted.empty();
@@ -102,8 +134,8 @@ std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const 
 }
 
 /// Whose costs they are goes without saying where the caller named them.
-std::string explain_here(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
-  const std::string text = explain_on(f, shape, dtype, {target, ops::cpu_in_use().row});
+std::string explain_here(const Formula& f, ExplainShape shape, Dtype dtype, Target target, const GpuCall* call) {
+  const std::string text = explain_on(f, shape, dtype, {target, ops::cpu_in_use().row}, call);
   if (target == Target::interpreter) return text;
   return fmt::format("{}costs: {}\n\n", text.substr(0, text.size() - 1), cpu_costs().text);
 }
@@ -119,15 +151,14 @@ double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, const std::
 }
 
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
-  return explain_here(f, shape, dtype, target);
+  return explain_here(f, shape, dtype, target, nullptr);
 }
 
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
                     const GpuCall& call) {
   if (ops::is_gpu_target(target)) return ops::explain_gpu(f, shape, dtype, target, call);
-  require(call.verb == "pairwise", "explain: on CPUs the verb must be pairwise. Received \"{}\".", call.verb);
   const ops::CpuTarget on = ops::cpu_target(target);
-  return on.named ? explain_on(f, shape, dtype, on) : explain_here(f, shape, dtype, on.target);
+  return on.named ? explain_on(f, shape, dtype, on, &call) : explain_here(f, shape, dtype, on.target, &call);
 }
 
 }  // namespace mercer

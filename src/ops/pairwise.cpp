@@ -6,6 +6,7 @@
 #include "core/dtype_error.h"
 #include "core/error.h"
 #include "ops/call.h"
+#include "ops/cpu_ways.h"
 #include "ops/cuda_call.h"
 
 namespace mercer {
@@ -68,8 +69,8 @@ std::int64_t workspace_size(const Arguments& arguments, const std::function<void
 
 void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& out, const Arguments& arguments,
               Context& context) {
-  const bool swap = is_column_major(out);
-  const PairCall call("pairwise", f, x, z, arguments, swap);
+  bool swap = is_column_major(out);
+  PairCall call("pairwise", f, x, z, arguments, swap);
   Shape expected = call.batch();
   expected.insert(expected.end(), {call.m(), call.n()});
   check_dtype(call.op(), out, call.type());
@@ -87,7 +88,20 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
     return cuda::pairwise(*kernels, job, {out.data, out.dtype, swap ? col : row, swap ? row : col, out_strides},
                           call.symmetric());
   }
+  const std::int64_t rows = swap ? call.n() : call.m(), cols = swap ? call.m() : call.n();
+  if (plan::cpu::swaps_sides(rows, cols)) {
+    call.swap_sides();
+    swap = !swap;
+  }
   const auto program = ops::pair_program(call, context);
+  const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
+  const cpu::OutputMatrix first{out.data, out.dtype, swap ? col : row, swap ? row : col};
+  const ops::BatchOutput of_batch{first, out_strides};
+  const plan::cpu::Way& way =
+      ops::choose_cpu_way(ops::cpu_request(call, plan::Verb::pairwise), *program, context);
+  if (&way == &plan::cpu::kFewPoints) return ops::run_few_points(call, *program, of_batch, context, arguments);
+  if (&way == &plan::cpu::kGemm) return ops::run_gemm(call, *program, of_batch, context, arguments);
+  const bool halves = &way == &plan::cpu::kPackedHalves;
   const std::vector<Group> groups = make_groups(call, program->plan());
   ops::for_each_group(static_cast<std::int64_t>(groups.size()), context, arguments,
                       [&](std::int64_t g, const cpu::RunOptions& run) {
@@ -95,13 +109,10 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
     for (std::int64_t index : groups[g].items) {
       cpu::PairMember member;
       member.params = call.values(index, program->plan().general.split.params);
-      member.out.data = ops::element(out, call.offset(index, out_strides));
-      member.out.dtype = out.dtype;
-      member.out.row_stride = swap ? out.strides.back() : out.strides[out.ndim() - 2];
-      member.out.col_stride = swap ? out.strides[out.ndim() - 2] : out.strides.back();
+      member.out = of_batch.of(call, index);
       members.push_back(std::move(member));
     }
-    cpu::pairwise(*program, call.item(groups[g].first_item), members, call.symmetric(), run);
+    cpu::pairwise(*program, call.item(groups[g].first_item), members, halves, run);
   });
 }
 

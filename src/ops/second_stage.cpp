@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "mercer/pairwise.h"
 #include "ops/call.h"
+#include "ops/cpu_ways.h"
 #include "ops/cuda_call.h"
 
 namespace mercer {
@@ -119,11 +120,7 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
     return cuda::product(*kernels, job, operand, columns, sums);
   }
   const auto program = ops::pair_program(call, context);
-  // Columns of v are the rows of the product's tiles, as many as a pair tile has; a few columns get a lower tile.
-  int height = 1;
-  while (height < columns && height * 2 <= program->plan().tile.rows) height *= 2;
-  const auto kernel = dot_kernel(program->plan(), height, context);
-  ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
+  const auto member_of = [&](std::int64_t index) {
     cpu::ProductMember member;
     member.params = call.values(index, program->plan().general.split.params);
     member.v = ops::element(v, call.offset(index, v_strides));
@@ -132,7 +129,21 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
     member.v_col_stride = single ? 0 : v.strides.back();
     member.out = {ops::element(out, call.offset(index, out_strides)), out.dtype, out.strides[out.ndim() - trailing],
                   single ? 1 : out.strides.back()};
-    cpu::product(*program, call.item(index), {member}, columns, *kernel, height, run);
+    return member;
+  };
+  plan::cpu::Request request = ops::cpu_request(call, plan::Verb::product);
+  request.columns = columns;
+  if (&ops::choose_cpu_way(request, *program, context) == &plan::cpu::kMaterialised) {
+    for (std::int64_t index = 0; index < call.items(); ++index)
+      ops::run_stored_product(call, f, index, member_of(index), columns, arguments, context);
+    return;
+  }
+  // Columns of v are the rows of the product's tiles, as many as a pair tile has; a few columns get a lower tile.
+  int height = 1;
+  while (height < columns && height * 2 <= program->plan().tile.rows) height *= 2;
+  const auto kernel = dot_kernel(program->plan(), height, context);
+  ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
+    cpu::product(*program, call.item(index), {member_of(index)}, columns, *kernel, height, run);
   });
 }
 

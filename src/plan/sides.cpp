@@ -50,6 +50,17 @@ bool streams_read_slots(const Sides& sides, bool of_x) {
 
 bool are_points(const std::vector<Sides::Stream>& streams) { return streams.size() == 1 && streams[0].plain; }
 
+namespace {
+
+bool is_squares(const ir::StageValue& stage) {
+  if (stage.update.size() != 1 || !same(stage.identity[0], 0.0)) return false;
+  const Expr acc = ir::leaf(Op::accumulator, 0), feature = stage.of_x ? points().x : points().z;
+  if (!same(stage.finish, acc)) return false;
+  return same(stage.update[0], acc + feature * feature) || same(stage.update[0], acc + square(feature));
+}
+
+}  // namespace
+
 Sides lower_sides(const ir::Split& split) {
   Sides sides;
   ir::LowerOptions options;
@@ -61,6 +72,7 @@ Sides lower_sides(const ir::Split& split) {
     stage.update = ir::lower(value.update, options);
     stage.finish = ir::lower({value.finish}, options);
     stage.identity = numbers_of(value.identity);
+    stage.is_squares = is_squares(value);
     sides.stages.push_back(std::move(stage));
   }
   auto streams = [&](const std::vector<Expr>& list, Op side, std::vector<Sides::Stream>& out) {

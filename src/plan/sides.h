@@ -17,6 +17,7 @@ struct Sides {
     bool of_x = true;
     ir::Program update, finish;
     std::vector<double> identity;
+    bool is_squares = false;  // the sum of the squares of the features
   };
   /// A value per point and feature.
   struct Stream {

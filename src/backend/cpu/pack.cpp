@@ -145,7 +145,10 @@ template void pack_row<double>(const Points&, std::int64_t, std::int64_t, double
 
 PackPrograms::PackPrograms(const plan::PairPlan& plan) {
   for (const plan::Sides::Stage& stage : plan.sides.stages)
-    (stage.of_x ? x : z).stages.push_back({ElementProgram(stage.update), ElementProgram(stage.finish), stage.identity});
+    (stage.of_x ? x : z)
+        .stages.push_back(
+            {ElementProgram(stage.update), ElementProgram(stage.finish), stage.identity, stage.is_squares});
+  x.sums = z.sums = &sum_kernels(plan.problem.target);
   auto streams = [](const std::vector<plan::Sides::Stream>& list, Side& side) {
     for (const auto& stream : list) {
       side.plain.push_back(stream.plain);
@@ -218,10 +221,16 @@ void Packer<T>::copy(std::int64_t panel, std::int64_t k0, std::int64_t k1, Out* 
 
 template <class T>
 void Packer<T>::fill_slots(std::int64_t panel, T* slots) const {
-  for (int r = 0; r < width_; ++r) {
-    const std::int64_t p = point(panel, r);
-    slots[plan::kUserSlot * width_ + r] = static_cast<T>(points_.user[p]);
-    slots[plan::kIndexSlot * width_ + r] = static_cast<T>(p + points_.index_offset);
+  const int present = points_in(panel);
+  const std::int64_t first = panel * width_;
+  T *const user = slots + plan::kUserSlot * width_, *const index = slots + plan::kIndexSlot * width_;
+  for (int r = 0; r < present; ++r) index[r] = static_cast<T>(first + r + points_.index_offset);
+  if (points_.user.data == nullptr) std::fill_n(user, width_, T(0));
+  else
+    for (int r = 0; r < present; ++r) user[r] = static_cast<T>(points_.user[first + r]);
+  for (int r = present; r < width_; ++r) {
+    index[r] = index[present - 1];
+    user[r] = user[present - 1];
   }
 }
 
@@ -265,6 +274,33 @@ void Packer<T>::each_block(std::int64_t panel, std::int64_t first, std::int64_t 
   }
 }
 
+/// Sums of squares of features that lie side by side; false where they do not.
+template <class T>
+bool Packer<T>::add_squares(std::int64_t panel, double* sums) const {
+  if (points_.feature_stride != 1) return false;
+  const auto add = [&](const auto* data) {
+    for (int r = 0; r < points_in(panel); ++r)
+      sums[r] = side_.sums->squares(data + point(panel, r) * points_.point_stride, points_.features);
+  };
+  if (points_.dtype == Dtype::float32) add(static_cast<const float*>(points_.data));
+  else if (points_.dtype == Dtype::float64) add(static_cast<const double*>(points_.data));
+  else return false;
+  std::fill(sums + points_in(panel), sums + width_, sums[points_in(panel) - 1]);
+  return true;
+}
+
+/// The slots of the only stage, where that is such a sum.
+template <class T>
+bool Packer<T>::fill_squares(std::int64_t panel, T* slots) const {
+  constexpr int kMostPoints = 512;
+  double sums[kMostPoints];
+  if (side_.slots == 0 || width_ > kMostPoints || !side_.stages[0].is_squares) return false;
+  if (!add_squares(panel, sums)) return false;
+  std::transform(sums, sums + width_, slots + plan::kFirstStageSlot * width_,
+                 [](double sum) { return static_cast<T>(sum); });
+  return true;
+}
+
 /// Stage 0 by sweeps over the features, one per stage because a later one may need the earlier.
 template <class T>
 void Packer<T>::run_stages(std::int64_t panel, PanelInputs& inputs) const {
@@ -273,6 +309,11 @@ void Packer<T>::run_stages(std::int64_t panel, PanelInputs& inputs) const {
     inputs.index[r] = static_cast<double>(point(panel, r) + points_.index_offset);
   }
   for (const PackPrograms::Stage& stage : side_.stages) {
+    Lanes column(width_);
+    if (stage.is_squares && add_squares(panel, column.data())) {
+      inputs.stages.push_back(std::move(column));
+      continue;
+    }
     std::vector<Lanes> states;
     std::vector<double*> outputs;
     for (double identity : stage.identity) states.emplace_back(width_, identity);
@@ -280,7 +321,6 @@ void Packer<T>::run_stages(std::int64_t panel, PanelInputs& inputs) const {
     each_block(panel, 0, points_.features, [&](std::int64_t k, std::int64_t count, const double* x) {
       stage.update(inputs.steps(stage.update, x, k, states), outputs.data(), width_, count);
     });
-    Lanes column(width_);
     double* value = column.data();
     stage.finish(inputs.steps(stage.finish, nullptr, 0, states), &value, width_);
     inputs.stages.push_back(std::move(column));
@@ -334,7 +374,8 @@ template <class T>
 PanelKind Packer<T>::pack_values(std::int64_t panel, T* values, T* slots) const {
   if (side_.slots > 0 && slots) fill_slots(panel, slots);
   if (side_.copies()) copy(panel, 0, points_.features, values);
-  if (!side_.copies() || !side_.stages.empty()) {
+  const bool is_filled = side_.copies() && slots != nullptr && side_.stages.size() == 1 && fill_squares(panel, slots);
+  if (!is_filled && (!side_.copies() || !side_.stages.empty())) {
     PanelInputs inputs{Lanes(width_), Lanes(width_), {}, static_cast<double>(points_.features), weights_, params_};
     run_stages(panel, inputs);
     if (streams_ > 0 && !side_.copies()) run_streams(inputs, panel, 0, points_.features, values);
@@ -376,6 +417,14 @@ PanelKind Packer<T>::pack(std::int64_t panel, T* values, T* slots) const {
   if (const T scale = static_cast<T>(side_.magnitudes.scale); scale != 1)
     for (std::int64_t i = 0; i < values_size(); ++i) values[i] *= scale;
   return kind;
+}
+
+template <class T>
+void Packer<T>::pack_slots(std::int64_t panel, T* slots) const {
+  if (side_.slots == 0) return;
+  fill_slots(panel, slots);
+  if (side_.stages.empty() || (side_.stages.size() == 1 && fill_squares(panel, slots))) return;
+  fill_stages(*inputs_of(panel), slots);
 }
 
 template <class T>

@@ -16,6 +16,7 @@
 
 #include "backend/cpu/centre.h"
 #include "backend/cpu/element_program.h"
+#include "backend/cpu/pair_sums.h"
 #include "backend/cpu/points.h"
 #include "backend/cpu/quantise.h"
 #include "core/aligned.h"
@@ -34,6 +35,7 @@ struct PackPrograms {
   struct Stage {
     ElementProgram update, finish;
     std::vector<double> identity;
+    bool is_squares = false;
   };
   struct Side {
     std::vector<Stage> stages;
@@ -47,6 +49,7 @@ struct PackPrograms {
       bool weighted;
     };
     std::vector<Size> sizes;
+    const SumKernels* sums = nullptr;
     bool copies() const { return plain.size() == 1 && plain[0]; }
   };
   Side x, z;
@@ -100,6 +103,8 @@ class Packer {
   void look_always() { looks_always_ = true; }
   std::int64_t part_size() const { return part_ * streams_ * width_; }
   PanelKind pack(std::int64_t panel, T* values, T* slots) const;
+  /// Its slots alone.
+  void pack_slots(std::int64_t panel, T* slots) const;
   /// What parts of a panel are made of: values of its points, stage 0.
   std::shared_ptr<const PanelInputs> inputs_of(std::int64_t panel) const;
   /// Features k … k + count - 1 of a panel; true when all are of the side's magnitudes.
@@ -117,6 +122,8 @@ class Packer {
   template <class Body>
   void each_block(std::int64_t panel, std::int64_t first, std::int64_t end, Body&& body) const;
   void run_stages(std::int64_t panel, PanelInputs& inputs) const;
+  bool add_squares(std::int64_t panel, double* sums) const;
+  bool fill_squares(std::int64_t panel, T* slots) const;
   void run_streams(const PanelInputs& inputs, std::int64_t panel, std::int64_t first, std::int64_t end,
                    T* values) const;
   void fill_stages(const PanelInputs& inputs, T* slots) const;

@@ -18,7 +18,8 @@ namespace mercer::cpu {
 
 /// Everything compiled for one plan.
 struct PairProgram {
-  explicit PairProgram(std::shared_ptr<const plan::PairPlan> plan) : kernels(plan), packs(*plan) {}
+  explicit PairProgram(std::shared_ptr<const plan::PairPlan> plan)
+      : kernels(plan), packs(*plan), forms(plan::cpu::forms_of(*plan)) {}
   const plan::PairPlan& plan() const { return kernels.plan(); }
   /// What computes pairs again, in float64, made when a call first needs it: of a float32 plan the same formulas, of a
   /// float64 plan those whose sums are scaled.
@@ -28,6 +29,7 @@ struct PairProgram {
   T output_below(T bound) const;
   jit::PairKernels kernels;
   PackPrograms packs;
+  plan::cpu::PairForms forms;
 
  private:
   mutable Once wide_once_;

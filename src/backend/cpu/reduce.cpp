@@ -155,7 +155,7 @@ struct Neighbour {
   }
 };
 
-/// A bounded heap of the best so far per (range, column), laid out [range][panel][cols] as above.
+/// The best so far per (range, column), laid out [range][panel][cols] as above: a list, and from k on a heap.
 template <class T>
 class NearestRun {
  public:
@@ -163,7 +163,8 @@ class NearestRun {
              const OutputMatrix& values, const OutputMatrix& indices)
       : item_(item), k_(k), values_(values), indices_(indices),
         sweep_(program, item, {ParamBlock<T>(program.plan(), params, item.x.features)}),
-        heaps_(sweep_.ranges() * columns()), bars_(heaps_.size(), std::numeric_limits<T>::quiet_NaN()) {
+        sizes_(sweep_.ranges() * columns(), 0), bars_(sizes_.size(), std::numeric_limits<T>::quiet_NaN()),
+        kept_(aligned_array<Neighbour<T>>(checked_product({std::ssize(sizes_), k}))) {
     // Columns that only fill the last panel want nothing; a NaN there costs one look.
     for (std::int64_t range = 0; range < sweep_.ranges(); ++range)
       for (std::int64_t c = item.z.count; c < columns(); ++c)
@@ -194,38 +195,48 @@ class NearestRun {
   }
 
   void offer(std::int64_t at, const Neighbour<T>& candidate) {
-    std::vector<Neighbour<T>>& heap = heaps_[at];
-    if (static_cast<std::int64_t>(heap.size()) == k_) {
-      if (!(candidate < heap.front())) return;
-      std::pop_heap(heap.begin(), heap.end());
-      heap.back() = candidate;
+    Neighbour<T>*const first = kept(at), *const end = first + k_;
+    if (sizes_[at] < k_) {
+      first[sizes_[at]++] = candidate;
+      if (sizes_[at] < k_) return;
+      std::make_heap(first, end);
     } else {
-      heap.push_back(candidate);
+      if (!(candidate < *first)) return;
+      std::pop_heap(first, end);
+      end[-1] = candidate;
+      std::push_heap(first, end);
     }
-    std::push_heap(heap.begin(), heap.end());
-    if (static_cast<std::int64_t>(heap.size()) == k_) bars_[at] = heap.front().value;
+    bars_[at] = first->value;
   }
 
   void finish(std::int64_t m) {
-    all_.clear();
-    for (std::int64_t range = 0; range < sweep_.ranges(); ++range) {
-      const auto& heap = heaps_[range * columns() + m];
-      all_.insert(all_.end(), heap.begin(), heap.end());
+    const Neighbour<T>* nearest = kept(m);
+    if (sweep_.ranges() == 1) {
+      std::sort(kept(m), kept(m) + k_);
+    } else {
+      all_.clear();
+      for (std::int64_t range = 0; range < sweep_.ranges(); ++range) {
+        const std::int64_t at = range * columns() + m;
+        all_.insert(all_.end(), kept(at), kept(at) + sizes_[at]);
+      }
+      std::partial_sort(all_.begin(), all_.begin() + k_, all_.end());
+      nearest = all_.data();
     }
-    std::partial_sort(all_.begin(), all_.begin() + k_, all_.end());
     for (std::int64_t i = 0; i < k_; ++i) {
-      write_block<T>(&all_[i].value, 1, 1, 1, values_, m, i);
-      static_cast<std::int64_t*>(indices_.data)[m * indices_.row_stride + i * indices_.col_stride] = all_[i].index;
+      store_element<T>(values_, m * values_.row_stride + i * values_.col_stride, nearest[i].value);
+      static_cast<std::int64_t*>(indices_.data)[m * indices_.row_stride + i * indices_.col_stride] = nearest[i].index;
     }
   }
+  Neighbour<T>* kept(std::int64_t at) const { return kept_.template as<Neighbour<T>>() + at * k_; }
 
   const PairItem& item_;
   std::int64_t k_;
   const OutputMatrix& values_;
   const OutputMatrix& indices_;
   PanelSweep<T> sweep_;
-  std::vector<std::vector<Neighbour<T>>> heaps_;
-  std::vector<T> bars_;  // the largest value still wanted; NaN, which wants everything, while a heap is not full
+  std::vector<std::int64_t> sizes_;
+  std::vector<T> bars_;  // the largest value still wanted; NaN, which wants everything, while a list is not full
+  AlignedBuffer kept_;   // [range][panel][cols][k]
   std::vector<Neighbour<T>> all_;  // of one point
 };
 

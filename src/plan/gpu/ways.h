@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -15,6 +14,7 @@
 #include "plan/gpu/costs.h"
 #include "plan/gpu/request.h"
 #include "plan/gpu_field.h"
+#include "plan/ways.h"
 
 namespace mercer::plan {
 
@@ -58,14 +58,6 @@ struct Offer {
 
 template <class Plan>
 using MakePlan = std::function<std::shared_ptr<const Plan>()>;
-
-/// A sentence, or one about two numbers.
-struct Refusal {
-  const char* reason = "";
-  std::optional<double> least = {};  // what a call must have; it has `received`
-  double received = 0;
-  std::string to_text() const;
-};
 
 using Considered = std::variant<Offer, Refusal>;
 
@@ -113,26 +105,6 @@ struct Way {
 /// The list of a verb; the last way of it serves every call, but for gradients that are asked for with a product that
 /// takes less by itself.
 std::span<const Way* const> ways_of(Verb verb);
-
-/// Ways to take whatever the sizes are, for tests and comparisons: names, as "materialised" or
-/// "kernel_product:materialised,direct". A verb that has none of them chooses as ever; one that has takes the first of
-/// them, in its list's order, that serves the call at all.
-class ForcedWays {
- public:
-  ForcedWays() = default;
-  /// Throws invalid_argument for a name that no verb has; `what` names, in errors, the thing that was given.
-  ForcedWays(const std::string& text, const char* what);
-  bool names(Verb verb, const Way& way) const;
-  bool any_of(Verb verb) const;
-  const std::string& text() const { return text_; }
-
- private:
-  struct Name {
-    std::string verb, way;  // verb: of all, where empty
-  };
-  std::string text_;
-  std::vector<Name> names_;
-};
 
 struct Choice {
   const Way* way = nullptr;

@@ -367,7 +367,7 @@ TEST(Ways, ForcedOnesThatDoNotServeAreErrors) {
               std::string::npos)
         << error.what();
   }
-  for (const char* unknown : {"gemm", "knn:gemm_sum", "direct,,x", "verb:direct"})
+  for (const char* unknown : {"gems", "knn:gemm_sum", "direct,,x", "verb:direct"})
     EXPECT_THROW(context.set_ways(unknown), Error) << unknown;
   EXPECT_EQ(context.ways(), "gemm_sum");
 }

@@ -1,0 +1,33 @@
+// What ways cost on a CPU: nanoseconds of one core, all in one place (measured on Zen 5 at 4.3 GHz with AVX-512 and
+// float32; float64 takes twice as long where vectors are counted). A choice among ways needs their ratios alone.
+#pragma once
+
+namespace mercer::plan::cpu {
+
+struct Costs {
+  double cycle = 0.15;            // of plan::count_pipes, of which the core makes nearly two at once
+  // packed_tile
+  double packed_call = 650;       // what a call and an item of a batch take beside their points
+  double pack = 0.37;             // a feature of a point that is packed
+  double pack_wide = 3.5;         // that of float64, in these
+  double write = 0.1;             // a pair whose tile is written as it is
+  double copy = 0.8;              // a pair whose tile is copied: edges, other types and strides
+  double stage = 0.15;            // a feature of a point for a sum of one side
+  // packed_halves
+  double mirror = 0.9;            // a pair that is copied across the diagonal
+  // few_points
+  double few_call = 250;
+  double few_pair = 1.1;          // the sum over the lanes
+  double few_vector[5] = {0, 0.155, 0.18, 0.25, 0.3};  // a vector of features of a pair, by PairSum
+  double few_byte = 0.006;        // of points
+  double turned = 0.3;            // a feature of a point of z that is turned into columns
+  double few_row = 4, few_step = 0.14;  // a vector of pairs there, and a feature of it
+  // gemm
+  double gemm_call = 850, gemm_pair = 0.08, gemm_term = 0.0168, gemm_byte = 0.04;
+  // products with v
+  double stored_call = 1500;      // the call of pairwise that stores values
+  double product_state = 1.4;     // an element of the result that is kept in double and written
+  double product_term = 0.0105;   // a pair and column
+};
+
+}  // namespace mercer::plan::cpu

@@ -1,0 +1,204 @@
+#include "plan/cpu/ways.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/integers.h"
+#include "plan/planner.h"
+#include "plan/promotion.h"
+
+namespace mercer::plan::cpu {
+namespace {
+
+constexpr double kMicro = 1e-3;  // of nanoseconds
+
+double rounded_up(std::int64_t count, std::int64_t multiple) { return static_cast<double>(round_up(count, multiple)); }
+
+/// Rows of the tile that a call of so many takes.
+std::int64_t tile_rows(std::int64_t m) {
+  std::int64_t rows = kManyRows;
+  while (rows > 1 && rows / 2 >= m) rows /= 2;
+  return rows;
+}
+
+std::int64_t tile_cols(const PairForms& forms) { return std::int64_t{3} * forms.lanes; }
+
+/// What packing takes, and the sums of one side.
+double packing(const Request& r, const PairForms& forms, const Costs& costs) {
+  const double points = rounded_up(r.m, tile_rows(r.m)) + rounded_up(r.n, tile_cols(forms));
+  const double pack = costs.pack * (r.type == Dtype::float64 ? costs.pack_wide : 1);
+  return points * static_cast<double>(r.k) * (pack + (forms.reads_sides ? costs.stage : 0));
+}
+
+/// Nanoseconds of the values of one item: tiles, full or not.
+double tiles(const Request& r, const PairForms& forms, const Costs& costs) {
+  const double pairs = rounded_up(r.m, tile_rows(r.m)) * rounded_up(r.n, tile_cols(forms));
+  const double cycles = static_cast<double>(r.k) * forms.update_cycles + forms.epilogue_cycles;
+  return pairs / forms.lanes * cycles * costs.cycle;
+}
+
+double written(const Request& r, const PairForms& forms, const Costs& costs) {
+  const bool whole = r.n >= tile_cols(forms);
+  return r.pairs() * (whole ? costs.write : costs.copy) * r.bytes_of_type() / 4;
+}
+
+/// What a product adds to its pairs.
+double columns_of(const Request& r, const Costs& costs) {
+  if (r.verb != Verb::product) return 0;
+  const double columns = static_cast<double>(r.columns), outputs = static_cast<double>(r.n) * columns;
+  return outputs * costs.product_state + r.pairs() * columns * costs.product_term * r.bytes_of_type() / 4;
+}
+
+/// Whether a pair has the same bits as the one with its points in turn.
+bool is_symmetric_in_bits(const PairForms& forms) {
+  return forms.sum != PairSum::none && !forms.reads_sides && !forms.has_maxima;
+}
+
+Considered consider_packed_tile(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (r.verb == Verb::pairwise && r.symmetric && !is_symmetric_in_bits(forms))
+    return Refusal{"both halves must have the same bits"};
+  const double item = costs.packed_call + packing(r, forms, costs) + tiles(r, forms, costs) + written(r, forms, costs);
+  return Offer{(item + columns_of(r, costs)) * kMicro, "that of the formula's program"};
+}
+
+Considered consider_packed_halves(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (!r.symmetric) return Refusal{"the formula is not symmetric, or its points are two sets"};
+  const double mirrored = r.pairs() / 2 * (r.m > tile_cols(forms) ? costs.mirror : costs.copy);
+  const double item =
+      costs.packed_call + packing(r, forms, costs) + (tiles(r, forms, costs) + written(r, forms, costs)) / 2;
+  return Offer{(item + mirrored) * kMicro, "that of the formula's program"};
+}
+
+Considered consider_few_points(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (forms.sum == PairSum::none)
+    return Refusal{"the only reduction must be a sum of x z, (x - z)^2 or |x - z| or the largest |x - z|"};
+  if (r.symmetric && forms.reads_sides) return Refusal{"both halves must have the same bits"};
+  const double points = static_cast<double>(r.m + r.n) * static_cast<double>(r.k);
+  const double vectors = std::ceil(static_cast<double>(r.k) / forms.lanes);
+  const double bytes = points * r.bytes_of_type() * costs.few_byte;
+  const double epilogue =
+      forms.is_bare ? 0 : static_cast<double>(r.m) * rounded_up(r.n, tile_cols(forms)) / forms.lanes *
+                              forms.epilogue_cycles * costs.cycle;
+  const double sides = forms.reads_sides ? points * costs.stage : 0;
+  const double vector = costs.few_vector[static_cast<int>(forms.sum)];
+  double sums = r.pairs() * (costs.few_pair + vectors * vector);
+  if (sums_by_columns(r.n, r.k)) {
+    const auto k = static_cast<double>(r.k), m = static_cast<double>(r.m);
+    const double rows = m * rounded_up(r.n, forms.lanes) / forms.lanes;
+    sums = static_cast<double>(r.n) * k * costs.turned +
+           rows * (costs.few_row + k * costs.few_step * vector / costs.few_vector[1]);
+  }
+  const double item = costs.few_call + bytes + sides + epilogue + written(r, forms, costs) / 2 + sums;
+  return Offer{item * kMicro, "that of the formula's program"};
+}
+
+Considered consider_gemm(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (forms.sum != PairSum::product) return Refusal{"the only reduction must be a sum of x z"};
+  if (r.symmetric) return Refusal{"both halves must have the same bits"};
+  if (!r.has_blas) return Refusal{"OpenBLAS is not installed"};
+  if (!forms.is_bare) return Refusal{"values must be the sums themselves"};
+  if (r.type == Dtype::float32 && r.k > kFeaturesOfTotal)
+    return Refusal{"sums of more than 8192 float32 features are added up part by part"};
+  const double wide = r.bytes_of_type() / 4, points = static_cast<double>(r.m + r.n) * static_cast<double>(r.k);
+  const double item = costs.gemm_call + points * r.bytes_of_type() * costs.gemm_byte +
+                      r.pairs() * wide * (costs.gemm_pair + static_cast<double>(r.k) * costs.gemm_term);
+  return Offer{item * kMicro, "that of a sum in order"};
+}
+
+/// The least time of the values of a product as a matrix; the sides of a product are in turn.
+double values_time(const Request& r, const PairForms& forms, const Costs& costs) {
+  Request values = r;
+  values.verb = Verb::pairwise;
+  values.m = swaps_sides(r.n, r.m) ? r.m : r.n;
+  values.n = r.m + r.n - values.m;
+  double least = 0;
+  for (const auto consider : {consider_few_points, consider_packed_halves, consider_packed_tile}) {
+    const Considered said = consider(values, forms, costs);
+    const auto* const offer = std::get_if<Offer>(&said);
+    if (offer != nullptr && (least == 0 || offer->microseconds < least)) least = offer->microseconds;
+  }
+  return least;
+}
+
+Considered consider_materialised(const Request& r, const PairForms& forms, const Costs& costs) {
+  constexpr std::int64_t kMostPoints = kFeaturesOfTotal;
+  if (!r.has_blas) return Refusal{"OpenBLAS is not installed"};
+  if (r.m == 0) return Refusal{"there are no points to sum over"};
+  if (r.m > kMostPoints) return Refusal{"sums over more than 8192 points are kept in double"};
+  const double columns = static_cast<double>(r.columns), wide = r.bytes_of_type() / 4;
+  const double outputs = static_cast<double>(r.n) * columns, terms = r.pairs() * columns;
+  const double product = costs.gemm_call + static_cast<double>(r.m) * columns * r.bytes_of_type() * costs.gemm_byte +
+                         wide * (outputs * costs.gemm_pair + terms * costs.gemm_term);
+  const double bytes = std::min(r.pairs() * r.bytes_of_type(), static_cast<double>(kValueBytes));
+  return Offer{values_time(r, forms, costs) + (costs.stored_call + product) * kMicro,
+               "that of the values and of sums in order", static_cast<std::int64_t>(bytes)};
+}
+
+constexpr const Way* kOfPairwise[] = {&kFewPoints, &kGemm, &kPackedHalves, &kPackedTile};
+constexpr const Way* kOfProduct[] = {&kMaterialised, &kPackedTile};
+constexpr const Way* kOfOthers[] = {&kPackedTile};
+
+bool is_forced_out(const Way& way, Verb verb, bool is_forced, const ForcedWays& forced) {
+  return is_forced && !forced.names(verb, way.name);
+}
+
+}  // namespace
+
+const Way kPackedTile{"packed_tile", "points are packed into panels, and a register tile takes the features one by one",
+                      consider_packed_tile};
+const Way kPackedHalves{"packed_halves", "the same for one half of the pairs, which is copied to the other",
+                        consider_packed_halves};
+const Way kFewPoints{"few_points", "sums along the features of points where they lie, several items of a batch a call",
+                     consider_few_points};
+const Way kGemm{"gemm", "inner products by OpenBLAS", consider_gemm};
+const Way kMaterialised{"materialised", "values are stored, a part at a time, and multiplied with v",
+                        consider_materialised};
+
+std::span<const Way* const> ways_of(Verb verb) {
+  switch (verb) {
+    case Verb::pairwise: return kOfPairwise;
+    case Verb::product: return kOfProduct;
+    default: return kOfOthers;
+  }
+}
+
+const Way& choose(const Request& request, const PairForms& forms, const Costs& costs, const ForcedWays& forced) {
+  const auto ways = ways_of(request.verb);
+  const bool is_forced = forced.any_of(request.verb, ways);
+  const Way* best = nullptr;
+  double least = 0;
+  std::string refusals;
+  for (const Way* way : ways) {
+    if (is_forced_out(*way, request.verb, is_forced, forced)) continue;
+    const Considered said = way->consider(request, forms, costs);
+    if (const auto* refusal = std::get_if<Refusal>(&said)) {
+      if (is_forced) refusals += fmt::format(" {}: {}.", way->name, refusal->to_text());
+      continue;
+    }
+    const double time = std::get<Offer>(said).microseconds;
+    if (best != nullptr && time >= least) continue;
+    best = way;
+    least = time;
+  }
+  if (best == nullptr) fail_forced(request.verb, forced, refusals);
+  return *best;
+}
+
+std::string ways_text(const Request& request, const PairForms& forms, const Costs& costs, const ForcedWays& forced) {
+  const Way& taken = choose(request, forms, costs, forced);
+  std::string text = fmt::format("{}, the one of the least time:\n", plan::name_of(request.verb));
+  for (const Way* way : ways_of(request.verb)) {
+    const Considered said = way->consider(request, forms, costs);
+    text += fmt::format("{} {}: ", way == &taken ? '*' : ' ', way->name);
+    if (const auto* refusal = std::get_if<Refusal>(&said)) {
+      text += fmt::format("refused, {}\n", refusal->to_text());
+      continue;
+    }
+    const Offer& offer = std::get<Offer>(said);
+    text += fmt::format("about {:.4g} us on one thread; {}; {}\n", offer.microseconds, way->does, offer.error_bound);
+  }
+  return text;
+}
+
+}  // namespace mercer::plan::cpu

@@ -1,0 +1,66 @@
+// Ways to compute a call on a CPU (docs/design/cpu_ways.md). Each verb has a list of them; choose() asks them all, each
+// reckons its time or says why it does not serve, and the least time is taken. A choice follows from the formula and
+// the sizes of an item alone: never from the number of threads, and neither from strides nor from types that values
+// are converted from or to, nor from the batch around an item, so that none of these changes a bit of it.
+#pragma once
+
+#include <span>
+#include <string>
+#include <variant>
+
+#include "plan/cpu/costs.h"
+#include "plan/cpu/forms.h"
+#include "plan/ways.h"
+
+namespace mercer::plan::cpu {
+
+/// The side of the rows is broadcast, that of the columns lies along vectors: of pairwise those of the output, of other
+/// verbs the points that are summed over and those that stay.
+struct Request {
+  Verb verb = Verb::pairwise;
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t columns = 1;  // of v, or the neighbours of a point
+  Dtype type = Dtype::float32;
+  bool symmetric = false;   // one of two halves of the pairs is enough
+  bool has_blas = true;
+
+  double pairs() const { return static_cast<double>(m) * static_cast<double>(n); }
+  double bytes_of_type() const { return type == Dtype::float64 ? 8 : 4; }
+};
+
+struct Offer {
+  double microseconds = 0;
+  const char* error_bound = "";
+  std::int64_t bytes = 0;  // of values of pairs that are stored for a second step
+};
+using Considered = std::variant<Offer, Refusal>;
+
+struct Way {
+  const char* name;
+  const char* does;  // a line for people
+  Considered (*consider)(const Request& request, const PairForms& forms, const Costs& costs);
+};
+
+extern const Way kPackedTile, kPackedHalves, kFewPoints, kGemm, kMaterialised;
+
+/// Whether few_points has points of z, not features, as lanes: of few features, which would leave vectors empty.
+inline bool sums_by_columns(std::int64_t n, std::int64_t k) { return n >= 4 && k <= 32; }
+
+/// Values that are stored at once for a second step: they stay in the third-level cache.
+inline constexpr std::int64_t kValueBytes = std::int64_t{4} << 20;
+
+/// Whether pairwise takes its sides in turn: few columns would leave vectors empty.
+inline bool swaps_sides(std::int64_t rows, std::int64_t cols) {
+  constexpr std::int64_t kFew = 16;
+  return cols < kFew && rows >= 2 * cols;
+}
+
+/// The list of a verb. packed_tile serves every call but for some of one set, which packed_halves serves.
+std::span<const Way* const> ways_of(Verb verb);
+
+/// The least time. Throws unsupported where ways are forced and none of them serves.
+const Way& choose(const Request& request, const PairForms& forms, const Costs& costs, const ForcedWays& forced);
+/// What each way says, for people, a line each; a star marks the one that is taken.
+std::string ways_text(const Request& request, const PairForms& forms, const Costs& costs, const ForcedWays& forced);
+
+}  // namespace mercer::plan::cpu
