@@ -32,6 +32,7 @@
 #include "plan/rank_field.h"
 #include "plan/stored_sums.h"
 #include "plan/value_products.h"
+#include "unit/backend/unkept_plans.h"
 
 namespace mercer::cuda {
 namespace {
@@ -315,30 +316,6 @@ struct Kernel {
   std::int64_t threads = 256, blocks = 1, shared_bytes = 0;
 };
 
-/// Plans of one formula, as ways ask for them; nobody keeps them.
-class Plans : public plan::Planner {
- public:
-  Plans(const char* text, const plan::Costs& costs)
-      : Planner(costs), text_(text), formula_(ir::simplify(parse(text))), forms_(plan::forms_of(formula_)) {}
-  plan::PlannedFormula formula() override { return {text_, formula_}; }
-  const plan::Forms& forms() override { return forms_; }
-  const Expr& derivative() override { return formula_; }  // nobody asks for it
-
- private:
-  std::shared_ptr<const plan::GpuPairPlan> kept(const std::string&,
-                                                const plan::MakePlan<plan::GpuPairPlan>& make) override {
-    return make();
-  }
-  std::shared_ptr<const plan::GpuFieldPlan> kept(const std::string&,
-                                                 const plan::MakePlan<plan::GpuFieldPlan>& make) override {
-    return make();
-  }
-
-  std::string text_;
-  Expr formula_;
-  plan::Forms forms_;
-};
-
 plan::Verb verb_of(Consumer consumer) {
   switch (consumer) {
     case Consumer::product: return plan::Verb::product;
@@ -451,7 +428,7 @@ class Collection {
     if (row.way == nullptr) request.precision = Precision::direct;
     plan::Costs costs = plan::costs_of(gpu_.capability).everywhere();
     if (row.differences) costs.expanded_from = HUGE_VAL;
-    Plans plans(row.text, costs);
+    UnkeptPlans plans(row.text, costs);
     const plan::Considered said = way_of(row).consider(request, costs, plans);
     ASSERT_TRUE(std::holds_alternative<plan::Offer>(said)) << row.name << ": " << std::get<1>(said).to_text();
     plan::GpuPairProblem problem = std::get<plan::Offer>(said).pairs();

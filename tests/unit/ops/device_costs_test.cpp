@@ -57,7 +57,8 @@ TEST_F(DeviceCosts, AContextHasThoseOfTheDeviceThatACallIsPlannedFor) {
   Context context;
   EXPECT_EQ(&context.state().costs_on({DeviceKind::cuda, 0}, queue), &plan::costs_of(80));
   EXPECT_EQ(&context.state().costs_on({}, {}), &plan::costs_of(90)) << "the CPU has none";
-  EXPECT_EQ(&context.state().own_costs(), &context.state().costs_on({DeviceKind::cuda, 0}, queue));
+  const plan::Costs& own = context.state().own_costs();
+  EXPECT_EQ(&context.state().costs_on({DeviceKind::cuda, 0}, queue), &own);
 }
 
 }  // namespace
