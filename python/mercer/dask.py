@@ -10,8 +10,9 @@ Points are arrays [rows, K] of Dask, in chunks of whole rows, of NumPy's or CuPy
 NumPy and CuPy, memory maps, datasets of h5py and arrays of Zarr are taken as they are and divided
 here, in blocks of at most Dask's ``array.chunk-size``. A block of work is a chunk of x with a chunk
 of z, read when it is computed; parts over z are merged by a tree. Results are those of the verb on
-one array: rows to the bit (but for sums of absolute differences on CPUs, whose last bits depend on
-the points of a call), sums over several chunks of z to rounding. Errors of the call are raised at
+one array: rows to the bit (but on CPUs for matrices of more than 32 features, whose last bits
+depend on the sizes of a call, and for sums of absolute differences, on its points), sums over
+several chunks of z to rounding. Errors of the call are raised at
 once, before anything is computed.
 
 Not offered are batches, and the options out, workspace and progress: Dask has bars of its own.

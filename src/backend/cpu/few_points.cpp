@@ -24,7 +24,7 @@ class FewPointsRun {
   FewPointsRun(const PairProgram& program, const FewPointsJob& job, const RunOptions& run)
       : program_(program), job_(job), run_(run), params_(program.plan(), job.params, job.item.x.features),
         kernels_(sum_kernels(program.plan().problem.target)),
-        by_columns_(plan::cpu::sums_by_columns(job.item.z.count, job.item.x.features)),
+        by_columns_(job.item.x.features <= plan::cpu::kOrderedFeatures),
         sums_(by_columns_ ? kernels_.columns(program.forms.sum, T{}) : kernels_.sums(program.forms.sum, T{})),
         rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), workspaces_(run.workers) {
     const plan::PairPlan& plan = program.plan();

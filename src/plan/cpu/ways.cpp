@@ -83,7 +83,7 @@ Considered consider_few_points(const Request& r, const PairForms& forms, const C
   const double sides = forms.reads_sides ? points * costs.stage : 0;
   const double vector = costs.few_vector[static_cast<int>(forms.sum)];
   double sums = r.pairs() * (costs.few_pair + vectors * vector);
-  if (sums_by_columns(r.n, r.k)) {
+  if (r.k <= kOrderedFeatures) {
     const auto k = static_cast<double>(r.k), m = static_cast<double>(r.m);
     const double rows = m * rounded_up(r.n, forms.lanes) / forms.lanes;
     sums = static_cast<double>(r.n) * k * costs.turned +
@@ -98,6 +98,7 @@ Considered consider_gemm(const Request& r, const PairForms& forms, const Costs& 
   if (r.symmetric) return Refusal{"both halves must have the same bits"};
   if (!r.has_blas) return Refusal{"OpenBLAS is not installed"};
   if (!forms.is_bare) return Refusal{"values must be the sums themselves"};
+  if (r.k <= kOrderedFeatures) return Refusal{"few features are added up in their order"};
   if (r.type == Dtype::float32 && r.k > kFeaturesOfTotal)
     return Refusal{"sums of more than 8192 float32 features are added up part by part"};
   const double wide = r.bytes_of_type() / 4, points = static_cast<double>(r.m + r.n) * static_cast<double>(r.k);

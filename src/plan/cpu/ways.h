@@ -43,8 +43,9 @@ struct Way {
 
 extern const Way kPackedTile, kPackedHalves, kFewPoints, kGemm, kMaterialised;
 
-/// Whether few_points has points of z, not features, as lanes: of few features, which would leave vectors empty.
-inline bool sums_by_columns(std::int64_t n, std::int64_t k) { return n >= 4 && k <= 32; }
+/// Up to so many features few_points has points of z as lanes, not features, which it adds up in their order as
+/// packed_tile does: all ways of pairwise then have the same bits.
+inline constexpr std::int64_t kOrderedFeatures = 32;
 
 /// Values that are stored at once for a second step: they stay in the third-level cache.
 inline constexpr std::int64_t kValueBytes = std::int64_t{4} << 20;
