@@ -238,11 +238,9 @@ bool PairPlan::pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features
   if (maxima.factor == 0 || features == 0 || part_features(features) > 0) return false;
   // In cycles a feature: a look at the data, of which a call must hold many, since data may turn out unfit; packing for
   // maxima, a pass over the points. In cycles a vector of pairs: bounds, and what else a tile takes beside sums.
-  // Measured on Zen 4; where additions take half of its cycles, so do these.
+  // Measured on Zen 4.
   const TargetInfo target = target_info(problem.target, *problem.cpu);
-  const double pace = target.cost(ir::Prim::add, problem.type).alone() /
-                      target_info(problem.target).cost(ir::Prim::add, problem.type).alone();
-  const double look = 600 * pace, pack = 1.2 * pace, guard = 2.5 * pace;
+  const double look = 600 * pace(target), pack = 1.2 * pace(target), guard = 2.5 * pace(target);
   constexpr double kLooks = 26;
   const double vectors = static_cast<double>(m) * static_cast<double>(n) / target.lanes(problem.type);
   const double k = static_cast<double>(features), points = static_cast<double>(m) + static_cast<double>(n);

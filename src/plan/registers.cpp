@@ -232,11 +232,11 @@ int fold_vectors(const ir::Program& program, std::int64_t features, Target targe
 
 FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, const TargetInfo& info) {
   constexpr int kMostVectors = 4;
-  constexpr double kLatency = 4, kLoads = 2, kLoop = 1;  // cycles; loads a cycle; what a turn of the loop has beside
+  constexpr double kLoop = 1;  // cycles that a turn of the loop has beside
   const int lanes = info.lanes(field.type);
   if (info.target == Target::interpreter) return {16, std::clamp(outputs, 1, kMostFieldOutputs), 1, false};
   const std::int64_t needed = std::max<std::int64_t>(1, ceil_div(features, lanes));
-  const double phi = count_pipes(field, info).cycles();
+  const double phi = count_pipes(field, info).cycles(), multiply = pace(info);
   FieldShape best{1, 1, 1, false};
   double best_cost = 0;
   const auto consider = [&](const FieldShape& wanted) {
@@ -252,7 +252,7 @@ FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t feat
     const double padding =
         static_cast<double>(round_up(needed, std::int64_t{vectors})) / static_cast<double>(needed);
     const double loads = wanted.holds ? vectors * (rows > 1 ? 1 : rows) + rows * height : vectors * (2 + height);
-    const double turn = std::max({sums * (phi + height), loads / kLoads, kLatency}) + kLoop;
+    const double turn = std::max({sums * (phi + height * multiply), loads / info.loads, info.latency}) + kLoop;
     const double cost = tiles * turn / sums * padding;
     if (best_cost > 0 && cost >= best_cost) return;
     best_cost = cost;

@@ -30,8 +30,17 @@ const TargetInfo& target_info(Target target) {
 TargetInfo target_info(Target target, const CpuRow& row) {
   TargetInfo info = target_info(target);
   if (target == Target::x86_avx512 && row.has_wide()) info.uses = &row.wide;
-  if (target == Target::x86_avx2) info.uses = &row.narrow;
+  if (target == Target::x86_avx2) {
+    info.uses = &row.narrow;
+    info.loads = row.loads;
+  }
+  info.latency = row.latency;
   return info;
+}
+
+double pace(const TargetInfo& target) {
+  const auto cycles = [](const TargetInfo& of) { return use_of(*of.uses, Kind::multiply).alone(); };
+  return cycles(target) / cycles(target_info(target.target));
 }
 
 namespace {

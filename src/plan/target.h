@@ -22,6 +22,8 @@ struct TargetInfo {
   bool embedded_broadcast;  // an instruction may read one element and broadcast it
   const PortUses* uses;     // of its vectors, from the row of a processor
   bool (*runs_here)() = nullptr;  // whether this processor has the instructions
+  double latency = 4;             // cycles from a multiply-add to the next of its chain
+  double loads = 2;               // of vectors in a cycle
 
   int lanes(Dtype type) const { return vector_bytes / static_cast<int>(size_of(type)); }
   /// Of one vector. Leaves, which are operands of the instructions that read them, take no port.
@@ -34,6 +36,10 @@ std::span<const TargetInfo* const> targets();
 const TargetInfo& target_info(Target target);
 /// With those of a row; of the reference row where that has no such vectors.
 TargetInfo target_info(Target target, const CpuRow& row);
+
+/// Cycles of a multiplication beside those of the reference row: what was measured there in cycles takes so many times
+/// as many here.
+double pace(const TargetInfo& target);
 
 /// Cycles of ports that a program takes, per vector.
 class PipeCount {

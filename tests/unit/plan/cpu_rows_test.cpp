@@ -13,6 +13,7 @@
 #include "ir/passes.h"
 #include "mercer/formula.h"
 #include "plan/planner.h"
+#include "plan/registers.h"
 
 namespace mercer::plan {
 namespace {
@@ -62,6 +63,35 @@ TEST(CpuRows, DecideWhatPlansDo) {
   EXPECT_EQ(update("golden_cove").find("fma"), std::string::npos);
   // The plan of a problem that names no processor is that of Zen 4.
   EXPECT_EQ(PairProblem().cpu, find_row("zen4"));
+}
+
+/// Where all instructions take half of the cycles, what else a call does is taken to do so.
+TEST(CpuRows, OfTwiceTheWidthChooseAlike) {
+  for (const char* text : {"sum(abs(x-z))", "exp(-sum(abs(x-z))/h)"}) {
+    const auto zen4 = plan_of(text, Target::x86_avx512, *find_row("zen4"));
+    const auto zen5 = plan_of(text, Target::x86_avx512, *find_row("zen5"));
+    for (std::int64_t points = 64; points < 4096; points += points / 8)
+      for (const std::int64_t k : {2, 8, 64, 700})
+        EXPECT_EQ(zen5->pays_maxima(points, points, k), zen4->pays_maxima(points, points, k)) << points << ' ' << k;
+    EXPECT_TRUE(zen5->pays_maxima(700, 700, 64));
+  }
+}
+
+/// The longer a multiply-add takes, the more sums go on at once.
+TEST(CpuRows, DecideTheShapeOfFields) {
+  const ir::Program field = ir::lower({points().x - points().z}, {});
+  const auto sums = [&](double latency) {
+    TargetInfo target = target_info(Target::x86_avx512, *find_row("zen5"));
+    target.latency = latency;
+    const FieldShape shape = choose_field(field, 1, 64, target);
+    return shape.vectors * shape.rows;
+  };
+  EXPECT_LE(sums(1), sums(4));
+  EXPECT_LE(sums(4), sums(40));
+  const FieldShape of_reference = choose_field(field, 1, 64, target_info(Target::x86_avx512));
+  const FieldShape of_zen4 = choose_field(field, 1, 64, target_info(Target::x86_avx512, *find_row("zen4")));
+  EXPECT_EQ(of_reference.vectors, of_zen4.vectors);
+  EXPECT_EQ(of_reference.rows, of_zen4.rows);
 }
 
 /// The hull of what floors are: never below any of its kinds alone, nor below all of them on all ports.
