@@ -42,6 +42,23 @@ TEST(CpuCosts, AreThoseOfTheFamilyThatATargetNames) {
   EXPECT_NE(refusal_of("zen4:sse").find("sse"), std::string::npos);
 }
 
+TEST(CpuCosts, GivePlansAndCodeForEveryFamily) {
+  for (const CpuRow* row : plan::cpu_rows())
+    for (const Target target : {Target::x86_avx512, Target::x86_avx2}) {
+      if (target == Target::x86_avx512 && !row->has_wide()) continue;
+      const std::string name = std::string(row->name) + ":" + name_of(target);
+      for (const char* text : {"sum(abs(x-z))", "max(abs(x-z))", "sum(abs(x-z)^1.3)^(1/1.3)", "sum(abs(x-z)^p)^(1/p)",
+                               "sum(sin(x-z)^2)", "exp(-sqrt(sum((x-z)^2))/h)", "sum(where(x < z, x/(1+abs(z)), 1))"})
+        for (const Dtype type : {Dtype::float32, Dtype::float64}) {
+          const std::string explained = explain(text, {4096, 4096, 256}, type, name);
+          EXPECT_NE(explained.find("## code\nupdate "), std::string::npos) << name << ' ' << text;
+          const double rate = floor_rate(text, {4096, 4096, 256}, type, name, 1);
+          EXPECT_GT(rate, 0.01) << name << ' ' << text;
+          EXPECT_LE(rate, 32) << name << ' ' << text;  // two multiply-adds of sixteen lanes a cycle
+        }
+    }
+}
+
 TEST(CpuCosts, AreKeptAsText) {
   for (const CpuRow* row : plan::cpu_rows()) {
     const std::string record = ops::record_of(*row);
