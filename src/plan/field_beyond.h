@@ -25,8 +25,8 @@ struct FieldBeyond {
 bool is_condition(const Expr& value);
 
 /// Made of the scaled fields of a split, over the parameters and uniforms of `field`, which gets those that it lacks.
-/// An empty one, and `field` as it is, where one of them reads more of a pair than its points, or a field of `field` may
-/// hide a mark: pairs are marked for both or for none.
+/// An empty one, and `field` as it is, where one of them reads more of a pair than its points, or a field of `field`
+/// may hide a mark: pairs are marked for both or for none.
 FieldBeyond field_beyond(const ir::FieldSplit& scaled, ir::FieldSplit& field);
 
 }  // namespace mercer::plan
