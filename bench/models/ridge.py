@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import mercer as mc
 import numpy as np
 from bench_models import Result, Sets, rmse, seconds
-from mercer.models import KernelRidge, _paths
+from mercer.models import KernelRidge, _inverse, _paths
 from mercer.models._arrays import Space
 from mercer.models._kernels import fit_kernel
 from mercer.models._select import generalised
@@ -75,7 +75,8 @@ def to_residual(sets: Sets, name: str, n: int, bandwidth: float, ridge: float) -
     unit = product_time(system, y)
     options = {"solver": "cg", "tol": 1e-4, "seed": 1}
     rank = _paths.rank_of(system, "auto")
-    preparation, _ = seconds(lambda: _paths.Inverse(system, np.array([ridge]), rank, 1))
+    given = system.kernel, system.x, system.scale, system.space, np.array([ridge])
+    preparation, _ = seconds(lambda: _paths.Inverse(*given, rank, 1))
     operator = system.operator(0.0)
     ours, solution = seconds(lambda: system.solve(y, **options))
     nystrom, inverse = seconds(lambda: mc.linalg.nystrom(operator, rank, ridge=ridge))
@@ -95,8 +96,13 @@ def without_what_is_left(sets: Sets, name: str) -> Result:
     """Products for a rough kernel, with and without what the preconditioner's factor leaves."""
     x, y, *_ = sets.load(name, 6000, dtype="float32")
     system, y = system_of("matern12", x, 10.0, 1e-3), y[:, None]
-    path = system.path(np.array([1e-3]), 450, 0)
-    counts = [p.columns(y, np.array([1e-3]), 1e-3, 400)[2] for p in (path, replace(path, left=0.0))]
+    counts = []
+    for part in (_inverse.LEFT, 0.0):
+        with mock.patch.object(_inverse, "LEFT", part):
+            found = _paths.solve(
+                system, y, np.array([1e-3]), rank=450, tol=1e-3, max_iter=400, probes=0, seed=0
+            )
+        counts.append(found.taken)
     return Result(*counts, {}, "products")
 
 
