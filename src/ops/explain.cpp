@@ -97,9 +97,8 @@ double rate_on(const Formula& f, ExplainShape shape, Dtype dtype, const ops::Cpu
   return plan::floor_of(*plan, shape.m, shape.n, shape.k).elements_per_second(gigahertz, shape.k);
 }
 
-/// With a section "ways" where `call` says of which verb.
 std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const ops::CpuTarget& on,
-                       const GpuCall* call) {
+                       const GpuCall& call) {
   using ops::section;
   require(shape.m >= 0 && shape.n >= 0 && shape.k >= 0, "explain: sizes must not be negative. Received {}x{}x{}.",
           shape.m, shape.n, shape.k);
@@ -107,7 +106,7 @@ std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const 
   const plan::TargetInfo info = plan::target_info(on.target, *on.cpu);
   const plan::PairVariant& variant = plan->best();
   std::string text = ops::formula_section(f);
-  if (call != nullptr) text += section("ways", ways_text(*plan, f, shape, dtype, *call));
+  text += section("ways", ways_text(*plan, f, shape, dtype, call));
   text += section("split", variant.split.to_text());
   text += section("plan", plan->to_text() + fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));
   const bool reduces = !plan->promoted.empty();
@@ -134,7 +133,7 @@ std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const 
 }
 
 /// Whose costs they are goes without saying where the caller named them.
-std::string explain_here(const Formula& f, ExplainShape shape, Dtype dtype, Target target, const GpuCall* call) {
+std::string explain_here(const Formula& f, ExplainShape shape, Dtype dtype, Target target, const GpuCall& call) {
   const std::string text = explain_on(f, shape, dtype, {target, ops::cpu_in_use().row}, call);
   if (target == Target::interpreter) return text;
   return fmt::format("{}costs: {}\n\n", text.substr(0, text.size() - 1), cpu_costs().text);
@@ -151,14 +150,14 @@ double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, const std::
 }
 
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target) {
-  return explain_here(f, shape, dtype, target, nullptr);
+  return explain_here(f, shape, dtype, target, {});
 }
 
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
                     const GpuCall& call) {
   if (ops::is_gpu_target(target)) return ops::explain_gpu(f, shape, dtype, target, call);
   const ops::CpuTarget on = ops::cpu_target(target);
-  return on.named ? explain_on(f, shape, dtype, on, &call) : explain_here(f, shape, dtype, on.target, &call);
+  return on.named ? explain_on(f, shape, dtype, on, call) : explain_here(f, shape, dtype, on.target, call);
 }
 
 }  // namespace mercer

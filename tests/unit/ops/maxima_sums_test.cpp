@@ -159,6 +159,7 @@ void with_maxima(const Body& body) {
   on_each_cpu_target([&](TestContext& context) {
     if (context.target() == Target::interpreter) return;  // it has no maxima
     context.state().least_gain = kAlways;
+    context.set_ways("packed_tile,packed_halves");
     body(context);
   });
 }
