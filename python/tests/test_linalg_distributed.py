@@ -36,7 +36,7 @@ def missing() -> str | None:
 needs_ranks = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
 
-def mpirun(ranks: int, *command: str, seconds: int = 120) -> subprocess.CompletedProcess:
+def mpirun(ranks: int, *command: str, seconds: int = 300) -> subprocess.CompletedProcess:
     paths = [str(pathlib.Path(mc.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks)]

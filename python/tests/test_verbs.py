@@ -310,7 +310,7 @@ def test_explain_says_which_way_a_call_on_a_gpu_takes():
     assert "\n* materialised: at least" in many
     assert "mma_rhs: refused, more than 16 features" in many
     with pytest.raises(ValueError, match="the verb must be one of pairwise, kernel_product"):
-        mc.explain("laplace", target="sm_90", verb="kernel_agop")
+        mc.explain("laplace", target="sm_90", verb="kernel_mean")
 
 
 def test_explain_says_which_way_a_call_on_a_cpu_takes():
