@@ -91,8 +91,14 @@ TEST(CpuCosts, TellWhatWasMeasuredApart) {
 TEST(CpuCosts, AreMeasuredHere) {
   if (!plan::target_info(Target::x86_avx2).runs_here()) GTEST_SKIP() << "this machine has no AVX2";
   int asked = 0;
-  EXPECT_THROW(tune_cpu([&](double, double) { return ++asked < 3; }), Cancelled);
-  EXPECT_EQ(asked, 3);
+  try {
+    tune_cpu([&](double, double) { return ++asked < 3; });
+    FAIL() << "neither cancelled nor refused";
+  } catch (const Cancelled&) {
+    EXPECT_EQ(asked, 3);
+  } catch (const Error& refused) {  // the clock of a busy machine changes while it is measured
+    EXPECT_NE(std::string(refused.what()).find("the clock must be measured alike"), std::string::npos) << refused.what();
+  }
 }
 
 }  // namespace
