@@ -241,8 +241,11 @@ def test_costs_of_this_cpu_are_measured_and_kept(tmp_path):
     def output(*command):
         run = subprocess.run(
             [sys.executable, "-m", "mercer", *command],
-            env=environment, capture_output=True, text=True, check=True,
+            env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
+        if "the clock must be measured alike" in run.stderr:
+            pytest.skip("other work changes the clock of this machine while it is measured")
+        assert run.returncode == 0, run.stderr
         return run.stdout
 
     assert "measured here" not in output("info")
