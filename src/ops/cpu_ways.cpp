@@ -49,8 +49,7 @@ std::optional<Tensor> user_of(const cpu::Points& points) {
 plan::cpu::Request cpu_request(const PairCall& call, plan::Verb verb) {
   plan::cpu::Request request;
   request.verb = verb;
-  request.m = call.rows();
-  request.n = call.m() + call.n() - call.rows();
+  plan::cpu::set_sides(request, call.m(), call.n());
   request.k = call.features();
   request.type = call.type();
   request.symmetric = call.symmetric();

@@ -57,9 +57,7 @@ std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape
                       const GpuCall& call) {
   plan::cpu::Request request;
   request.verb = verb_of(call.verb);
-  const bool turns = request.verb != plan::Verb::pairwise || plan::cpu::swaps_sides(shape.m, shape.n);
-  request.m = turns ? shape.n : shape.m;
-  request.n = turns ? shape.m : shape.n;
+  plan::cpu::set_sides(request, shape.m, shape.n);
   request.k = shape.k;
   request.columns = call.columns;
   request.type = compute_type(dtype);

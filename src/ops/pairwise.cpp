@@ -95,10 +95,14 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   }
   const auto program = ops::pair_program(call, context);
   const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
-  const cpu::OutputMatrix first{out.data, out.dtype, swap ? col : row, swap ? row : col};
-  const ops::BatchOutput of_batch{first, out_strides};
   const plan::cpu::Way& way =
       ops::choose_cpu_way(ops::cpu_request(call, plan::Verb::pairwise), *program, context);
+  if (&way == &plan::cpu::kGemm && swap != plan::cpu::swaps_sides(call.m(), call.n())) {
+    call.swap_sides();  // OpenBLAS gives x z^T and z x^T other bits, and the layout of out must not decide
+    swap = !swap;
+  }
+  const cpu::OutputMatrix first{out.data, out.dtype, swap ? col : row, swap ? row : col};
+  const ops::BatchOutput of_batch{first, out_strides};
   if (&way == &plan::cpu::kFewPoints) return ops::run_few_points(call, *program, of_batch, context, arguments);
   if (&way == &plan::cpu::kGemm) return ops::run_gemm(call, *program, of_batch, context, arguments);
   const bool halves = &way == &plan::cpu::kPackedHalves;

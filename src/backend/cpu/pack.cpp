@@ -274,19 +274,25 @@ void Packer<T>::each_block(std::int64_t panel, std::int64_t first, std::int64_t 
   }
 }
 
-/// Sums of squares of features that lie side by side; false where they do not.
+/// Sums of squares. Other strides and types are copied first: the order of a sum, and so its bits, is always the same.
 template <class T>
-bool Packer<T>::add_squares(std::int64_t panel, double* sums) const {
-  if (points_.feature_stride != 1) return false;
+void Packer<T>::add_squares(std::int64_t panel, double* sums) const {
+  const int present = points_in(panel);
   const auto add = [&](const auto* data) {
-    for (int r = 0; r < points_in(panel); ++r)
+    for (int r = 0; r < present; ++r)
       sums[r] = side_.sums->squares(data + point(panel, r) * points_.point_stride, points_.features);
   };
-  if (points_.dtype == Dtype::float32) add(static_cast<const float*>(points_.data));
-  else if (points_.dtype == Dtype::float64) add(static_cast<const double*>(points_.data));
-  else return false;
-  std::fill(sums + points_in(panel), sums + width_, sums[points_in(panel) - 1]);
-  return true;
+  const bool is_adjacent = points_.feature_stride == 1;
+  if (is_adjacent && points_.dtype == Dtype::float32) add(static_cast<const float*>(points_.data));
+  else if (is_adjacent && points_.dtype == Dtype::float64) add(static_cast<const double*>(points_.data));
+  else {
+    Lanes row(static_cast<std::size_t>(points_.features));
+    for (int r = 0; r < present; ++r) {
+      pack_row<double>(points_, point(panel, r), points_.features, row.data());
+      sums[r] = side_.sums->squares(row.data(), points_.features);
+    }
+  }
+  std::fill(sums + present, sums + width_, sums[present - 1]);
 }
 
 /// The slots of the only stage, where that is such a sum.
@@ -295,7 +301,7 @@ bool Packer<T>::fill_squares(std::int64_t panel, T* slots) const {
   constexpr int kMostPoints = 512;
   double sums[kMostPoints];
   if (side_.slots == 0 || width_ > kMostPoints || !side_.stages[0].is_squares) return false;
-  if (!add_squares(panel, sums)) return false;
+  add_squares(panel, sums);
   std::transform(sums, sums + width_, slots + plan::kFirstStageSlot * width_,
                  [](double sum) { return static_cast<T>(sum); });
   return true;
@@ -310,7 +316,8 @@ void Packer<T>::run_stages(std::int64_t panel, PanelInputs& inputs) const {
   }
   for (const PackPrograms::Stage& stage : side_.stages) {
     Lanes column(width_);
-    if (stage.is_squares && add_squares(panel, column.data())) {
+    if (stage.is_squares) {
+      add_squares(panel, column.data());
       inputs.stages.push_back(std::move(column));
       continue;
     }

@@ -122,7 +122,7 @@ class Packer {
   template <class Body>
   void each_block(std::int64_t panel, std::int64_t first, std::int64_t end, Body&& body) const;
   void run_stages(std::int64_t panel, PanelInputs& inputs) const;
-  bool add_squares(std::int64_t panel, double* sums) const;
+  void add_squares(std::int64_t panel, double* sums) const;
   bool fill_squares(std::int64_t panel, T* slots) const;
   void run_streams(const PanelInputs& inputs, std::int64_t panel, std::int64_t first, std::int64_t end,
                    T* values) const;

@@ -56,6 +56,14 @@ inline bool swaps_sides(std::int64_t rows, std::int64_t cols) {
   return cols < kFew && rows >= 2 * cols;
 }
 
+/// The sides of a request for m x n pairs of a formula: of pairwise as for an output that lies by rows, whatever the
+/// layout of the one that is there; other verbs have theirs in turn.
+inline void set_sides(Request& request, std::int64_t m, std::int64_t n) {
+  const bool turns = request.verb != Verb::pairwise || swaps_sides(m, n);
+  request.m = turns ? n : m;
+  request.n = turns ? m : n;
+}
+
 /// The list of a verb. packed_tile serves every call but for some of one set, which packed_halves serves.
 std::span<const Way* const> ways_of(Verb verb);
 

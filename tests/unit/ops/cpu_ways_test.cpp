@@ -150,6 +150,34 @@ TEST(CpuWays, SumsOutOfTheirRange) {
   });
 }
 
+/// Sizes at which another choice, or another order of OpenBLAS, would show.
+TEST(CpuWays, LayoutsChangeNoBit) {
+  for (const Dtype dtype : kWide)
+    for (const char* text : {"sum(x*z)", kDistance, kCosine, "sum(abs(x-z))", "max(abs(x-z))"})
+      for (auto [m, n, k] : {std::array{86, 23, 69}, {212, 27, 50}, {34, 462, 66}, {126, 120, 5}, {9, 90, 23}}) {
+        const Array x = normal(dtype, {m, k}, 1), z = normal(dtype, {n, k}, 2);
+        const Tensor zt = z;
+        const Array columns_of_x = copy(x, dtype, column_major({m, k})), twice = copy(x, dtype, Shape{2 * k + 1, 2});
+        on_each_cpu_target([&](TestContext& context) {
+          for (const char* way : {"", "gemm,few_points", "packed_tile"}) {
+            context.set_ways(way);
+            const Array plain(dtype, {m, n}), turned(dtype, {m, n}, column_major({m, n}));
+            pairwise(text, x, &zt, plain, {}, context);
+            const auto expect_same = [&](const Array& out) {
+              each_index({m, n}, [&](const Shape& p) { ASSERT_EQ(read(out, p), read(plain, p)) << text << " " << way; });
+            };
+            pairwise(text, x, &zt, turned, {}, context);
+            expect_same(turned);
+            for (const Array* other : {&columns_of_x, &twice}) {
+              const Array out(dtype, {m, n});
+              pairwise(text, *other, &zt, out, {}, context);
+              expect_same(out);
+            }
+          }
+        });
+      }
+}
+
 TEST(CpuWays, OneSetHasTheSameBitsOnBothSides) {
   for (const char* text : {kDistance, "sum(abs(x-z))", "max(abs(x-z))", "sum(x*z)"}) {
     const Array x = normal(Dtype::float32, {131, 9}, 1);
