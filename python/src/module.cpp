@@ -93,6 +93,23 @@ void bind_cache(nb::module_& module) {
 
 void bind_floors(nb::module_& module) {
   module.def(
+      "clock_ghz",
+      [] {
+        const Clock clock = measure_clock();
+        return nb::make_tuple(clock.gigahertz, clock.by_rotations, clock.agrees());
+      },
+      nb::sig("def clock_ghz() -> tuple[float, float, bool]"),
+      "The clock of this core in GHz, measured by a chain of multiplications, and by one of rotations; whether they "
+      "agree.");
+  module.def(
+      "cpu_costs",
+      [] {
+        const CpuCosts costs = cpu_costs();
+        return nb::make_tuple(costs.name, costs.known, costs.text);
+      },
+      nb::sig("def cpu_costs() -> tuple[str, bool, str]"),
+      "Whose costs plans and floors of CPUs follow: a name, whether they are this processor's, a line for people.");
+  module.def(
       "floor_rate",
       [](const std::string& formula, nb::handle shape, const std::string& dtype, const std::string& target,
          double gigahertz) {
@@ -179,23 +196,6 @@ void bind_machine(nb::module_& module) {
       "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
   module.def(
       "clear_plans", [] { Context::shared().clear_plans(); }, "Forgets all compiled plans.");
-  module.def(
-      "clock_ghz",
-      [] {
-        const Clock clock = measure_clock();
-        return nb::make_tuple(clock.gigahertz, clock.by_rotations, clock.agrees());
-      },
-      nb::sig("def clock_ghz() -> tuple[float, float, bool]"),
-      "The clock of this core in GHz, measured by a chain of multiplications, and by one of rotations; whether they "
-      "agree.");
-  module.def(
-      "cpu_costs",
-      [] {
-        const CpuCosts costs = cpu_costs();
-        return nb::make_tuple(costs.name, costs.known, costs.text);
-      },
-      nb::sig("def cpu_costs() -> tuple[str, bool, str]"),
-      "Whose costs plans and floors of CPUs follow: a name, whether they are this processor's, a line for people.");
   bind_floors(module);
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");

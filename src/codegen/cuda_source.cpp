@@ -178,6 +178,20 @@ std::string powers_text(const GpuPairPlan& plan) {
          update_function(plan, "update_moderate", plan.powers.moderate);
 }
 
+/// What the call asks: what becomes of values, its sizes, and the type of its output.
+std::string call_defines(const GpuPairPlan& plan, TilePart part) {
+  const plan::GpuPairProblem& problem = plan.problem;
+  const bool doubles = part == TilePart::doubles;
+  std::string text = define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
+  text += define("NUMBERS", problem.by_value);
+  text += define("BYTES", plan.bytes) + define("MANY_TILES", part == TilePart::differences || plan.many_tiles());
+  text += define("EXACT_FEATURES", doubles ? 0 : problem.sizes.exact_features);
+  text += define("WHOLE_SLICES", doubles || problem.sizes.whole_slices);
+  text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths) + define("POWER_SLOT", plan.powers.slot);
+  text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
+  return text + define("FIRST_UPDATE", !plan.first_update.code.empty());
+}
+
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
@@ -202,14 +216,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const bool is_zero = plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32;
   const bool is_long = problem.sizes.features <= plan::GpuSizes::Features::several;
   text += define("ZERO_IDENTITY", is_zero && is_long && !by_differences);
-  text += define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
-  text += define("NUMBERS", problem.by_value);
-  text += define("BYTES", plan.bytes) + define("MANY_TILES", by_differences || plan.many_tiles());
-  text += define("EXACT_FEATURES", doubles ? 0 : problem.sizes.exact_features);
-  text += define("WHOLE_SLICES", doubles || problem.sizes.whole_slices);
-  text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths) + define("POWER_SLOT", plan.powers.slot);
-  text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
-  text += define("FIRST_UPDATE", !plan.first_update.code.empty());
+  text += call_defines(plan, part);
   const bool regions =
       plan.bilinear && !plan.has_double_products() && problem.consumer == plan::Consumer::store;
   text += define("DIRECT", plan.direct) + define("REGIONS", regions);

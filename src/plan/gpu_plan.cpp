@@ -621,6 +621,20 @@ GpuSizes with_features(GpuSizes sizes, GpuSizes::Features features) {
   return sizes;
 }
 
+/// The sum as a product of matrices, where the plan may have it so: its tile, of float64 none.
+void add_product(GpuPairPlan& plan) {
+  GpuPairProblem& problem = plan.problem;
+  plan.bilinear = on_tensor_cores(plan);
+  plan.deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
+  if (plan.has_double_products())
+    problem.product = {};
+  else if (plan.bilinear)
+    problem.product = product_on_device(plan);
+  if (!problem.product && !plan.has_double_products()) plan.bilinear = {};
+  problem.product.areas = problem.product.areas && problem.consumer == Consumer::store && !problem.subtracts &&
+                          reads_rows(plan) && problem.shared_per_block >= kRepairAreasBytes;
+}
+
 std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumPlanes& planes, const Costs& costs) {
   auto plan = std::make_shared<GpuPairPlan>();
   plan->problem = problem;
@@ -650,16 +664,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
     plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
     add_alternative(*plan, options_of(problem, split, ir::Processor::gpu_terms));
   }
-  plan->bilinear = on_tensor_cores(*plan);
-  plan->deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
-  if (plan->has_double_products())
-    plan->problem.product = {};
-  else if (plan->bilinear)
-    plan->problem.product = product_on_device(*plan);
-  if (!plan->problem.product && !plan->has_double_products()) plan->bilinear = {};
-  plan->problem.product.areas = plan->problem.product.areas && problem.consumer == Consumer::store &&
-                                !problem.subtracts && reads_rows(*plan) &&
-                                problem.shared_per_block >= kRepairAreasBytes;
+  add_product(*plan);
   add_epilogue(*plan, costs.epilogue);
   plan->uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {
