@@ -194,11 +194,11 @@ inline constexpr char kExplainDoc[] =
 
 shape: (M, N, K). target: "auto", "x86_avx512", "x86_avx2" or "interpreter"; a family of CPUs, as "zen4", or a target of
 it, "zen4:x86_avx2"; "sm_80" to "sm_120" for GPUs of that architecture, "cuda:0" for one of this machine. dtype: of the
-points. verb: "kernel_product", "kernel_reduce" or "knn" too, for a GPU also "kernel_gradient" or "kernel_agop", with the
-columns of v, the neighbours or the outputs; the section "ways" has the least time of each way to compute the call, or
-why it does not serve. backward: the passes of the backwards of pairwise and of kernel_product with one column follow,
-by all that the formula reads; of a GPU with their ways. Raises ValueError for an unknown target, verb or dtype and for
-sizes that are negative, NotImplementedError for what the target cannot run.)doc";
+points. verb: "kernel_product", "kernel_reduce" or "knn" too, for a GPU also "kernel_gradient" or "kernel_agop", with
+the columns of v, the neighbours or the outputs; the section "ways" has the least time of each way to compute the call,
+or why it does not serve. backward: the passes of the backwards of pairwise and of kernel_product with one column
+follow, by all that the formula reads; of a GPU with their ways. Raises ValueError for an unknown target, verb or dtype
+and for sizes that are negative, NotImplementedError for what the target cannot run.)doc";
 
 inline constexpr char kCompileSignature[] =
     "def compile(f: mercer._types.FormulaLike, *, shapes: collections.abc.Sequence[tuple[int, ...]], dtypes: "

@@ -164,7 +164,7 @@ TEST(CpuWays, LayoutsChangeNoBit) {
             const Array plain(dtype, {m, n}), turned(dtype, {m, n}, column_major({m, n}));
             pairwise(text, x, &zt, plain, {}, context);
             const auto expect_same = [&](const Array& out) {
-              each_index({m, n}, [&](const Shape& p) { ASSERT_EQ(read(out, p), read(plain, p)) << text << " " << way; });
+              each_index({m, n}, [&](const Shape& p) { ASSERT_EQ(read(out, p), read(plain, p)) << text << way; });
             };
             pairwise(text, x, &zt, turned, {}, context);
             expect_same(turned);
