@@ -33,18 +33,18 @@ struct GpuCall {
 /// have a default are taken as numbers. Throws invalid_argument for negative sizes, unsupported or compile for what the
 /// target cannot run.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, Target target);
-/// The same by name: a target of the CPU or "auto"; a family of CPUs, "zen4" or one target of it, "zen4:x86_avx2",
-/// which needs no such CPU (docs/kernels/cpu_floor.md lists them); an architecture of GPUs, "sm_80" to "sm_120",
-/// which needs no GPU and takes the numbers of a device of that generation; or "cuda:0", a GPU of this machine. `call`
-/// says which verb, and the text has what every way of computing it said: its time, or why it does not serve
-/// (docs/design/ways.md, cpu_ways.md). Throws invalid_argument for a verb that there is not.
+/// The target may be given by name: "auto" or a target of the CPU; a family of CPUs, "zen4", or one target of it,
+/// "zen4:x86_avx2", which needs no such CPU (docs/kernels/cpu_floor.md lists them); an architecture of GPUs, "sm_80" to
+/// "sm_120", which needs no GPU and takes the numbers of a device of that generation; or "cuda:0", a GPU of this
+/// machine. `call` says which verb, and the text has what every way of computing it said: its time, or why it does not
+/// serve (docs/design/ways.md, cpu_ways.md). Throws invalid_argument for a verb that there is not.
 std::string explain(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target,
                     const GpuCall& call = {});
 
 /// The floor as a rate: elements (m, n, k) a second, in 1e9, that one core at this clock (GHz) can reach by the
 /// instruction mix alone, with the costs that cpu_costs() names. Compare a measured rate with it.
 double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, Target target, double gigahertz);
-/// The same by name, as explain() has them, of a CPU.
+/// The target may be given by the name of a CPU target, as explain() takes it.
 double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, double gigahertz);
 
 /// Whose costs plans and floors of CPUs follow here (docs/kernels/cpu_floor.md).
@@ -76,7 +76,7 @@ struct Clock {
   bool agrees() const;
 };
 
-/// Of the calling core, now; takes some 50 ms.
+/// Measures the clock of the calling core, which takes some 50 ms.
 Clock measure_clock();
 
 }  // namespace mercer

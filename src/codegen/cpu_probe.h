@@ -16,7 +16,7 @@ inline constexpr int kProbeSteps = 24;
 bool has_kind(Target target, plan::Kind kind);
 /// Code for a function `void(std::int64_t turns)` of instructions of these kinds in turns: one, two or three.
 std::vector<std::uint8_t> emit_probe(Target target, const std::vector<plan::Kind>& kinds);
-/// Of a chain of multiply-adds, and of loads of a vector.
+/// The code of a probe of a chain of multiply-adds, and of one of loads of a vector.
 std::vector<std::uint8_t> emit_chain_probe(Target target);
 std::vector<std::uint8_t> emit_load_probe(Target target);
 

@@ -34,7 +34,7 @@ class Timed {
     turns_ = std::max<std::int64_t>(kFirstTurns, static_cast<std::int64_t>(kSeconds / of_one));
   }
   void again() { least_ = std::min(least_, run(turns_)); }
-  /// Of a turn.
+  /// Seconds of a turn, the least that was measured.
   double seconds() const { return least_; }
 
  private:

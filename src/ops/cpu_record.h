@@ -9,7 +9,7 @@
 
 namespace mercer::ops {
 
-/// Of the processor's vendor, family, model and name.
+/// The key is made of the processor's vendor, family, model and name.
 std::string record_key(const CpuFeatures& cpu);
 /// Both widths, the latency and the loads; a line a kind.
 std::string record_of(const plan::CpuRow& row);

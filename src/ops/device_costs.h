@@ -9,7 +9,7 @@ namespace mercer::ops {
 /// What the store says first holds for the process, whose plans it has a part in.
 const plan::Costs& device_costs(const CudaDevice& device);
 
-/// The same as the store says now. A record that does not read is as none.
+/// What the store says now. A record that cannot be parsed counts as none.
 plan::Costs stored_costs(const CudaDevice& device, const ChoiceStore& store);
 /// Has processes that start later plan by these numbers.
 void keep_costs(const CudaDevice& device, const plan::Costs& costs, ChoiceStore& store);

@@ -43,7 +43,7 @@ struct PortUse {
   double alone() const;
   bool operator==(const PortUse&) const = default;
 };
-/// Of vectors of one width, by kind.
+/// The ports that vectors of one width use, by kind.
 using PortUses = std::array<PortUse, kKinds>;
 inline constexpr int kPorts = 6;
 inline const PortUse& use_of(const PortUses& uses, Kind kind) { return uses[static_cast<std::size_t>(kind)]; }

@@ -26,7 +26,7 @@ bool reads_only_points(const ir::Program& update) {
   return !reads_site(update, {w, row, col, param, index_i, index_j});
 }
 
-/// Beside integers they cost two launches more, of kernels that leave at once.
+/// Where integers serve too, differences cost two more launches, of kernels that return at once.
 bool pays_differences(const GpuPairPlan& plan, const DifferenceCosts& costs) {
   const GpuCost cost = count_gpu(plan.update);
   const MixedWork least = plan.mixed_sixteenths > 0 ? MixedWork::more : MixedWork::some;

@@ -9,7 +9,7 @@
 namespace mercer::plan {
 namespace {
 
-/// Of vector instructions; the units beside them are those of the last two bits.
+/// Ports of vector instructions; the last two bits are the units next to them.
 constexpr int kVectorPorts = 4;
 constexpr std::uint8_t kAllPorts = (1 << kVectorPorts) - 1, kDivider = 16, kApart = 32;
 /// Ports of these are tried all; the best of so many beginnings are carried on.
@@ -18,7 +18,7 @@ constexpr Kind kFirstKinds[] = {Kind::multiply, Kind::add, Kind::logic, Kind::pe
 
 bool is_divider(Kind kind) { return kind >= Kind::divide; }
 
-/// Of one of each. Only unions of their ports can be the busiest set.
+/// Cycles that one instruction of each use takes. Only unions of their ports can be the busiest set.
 double together(std::initializer_list<PortUse> uses) {
   double longest = 0;
   for (unsigned chosen = 1; chosen < 1u << uses.size(); ++chosen) {
@@ -79,7 +79,7 @@ class Fit {
     uses_[kind] = {static_cast<std::uint8_t>(ports), times_.alone[kind] * std::popcount(ports)};
   }
 
-  /// Of the pairs of `kind` with those that have ports. Few ports rather than many that explain as much.
+  /// The error of the pairs of `kind` with kinds that have ports. Fewer ports win over more that explain as much.
   double error(int kind) const {
     constexpr double kOfAPort = 1e-4;
     double sum = kOfAPort * std::popcount(uses_[kind].ports);
@@ -92,7 +92,7 @@ class Fit {
     return sum + error_beside(static_cast<std::size_t>(kind));
   }
 
-  /// Of a multiplication and an addition it is that of all kinds beside them.
+  /// The error of a multiplication, an addition and a third kind together: `kind`, or each kind if it is one of both.
   double error_beside(std::size_t kind) const {
     double sum = 0;
     const bool one_of_both = kind == kMultiply || kind == kAdd;

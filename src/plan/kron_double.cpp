@@ -54,7 +54,7 @@ double stage_traffic(const KronDouble& k) {
   return real(k.depth * kDouble * (read + k.tile_n + (k.held ? 0 : k.tile_q)));
 }
 
-/// Of all multiprocessors.
+/// Multiply-adds a second of all multiprocessors.
 double products_per_second(const KronDouble& k, const KronDoubleCosts& costs) {
   return k.groups == 3 ? costs.three_groups : k.groups == 2 ? costs.two_groups : costs.one_group;
 }

@@ -26,7 +26,7 @@ struct TargetInfo {
   double loads = 2;               // of vectors in a cycle
 
   int lanes(Dtype type) const { return vector_bytes / static_cast<int>(size_of(type)); }
-  /// Of one vector. Leaves, which are operands of the instructions that read them, take no port.
+  /// The ports that a primitive uses for one vector. Leaves are operands of the instructions that read them: no port.
   PortUse cost(ir::Prim prim, Dtype type) const;
 };
 

@@ -303,7 +303,7 @@ class Solver:
     space: Space
 
     def __call__(self, b: Any, first: Any = None) -> Solved:
-        """Of b [n, k], from a first guess on, to residuals of 2 tol at most."""
+        """The solution for b [n, k], from a first guess on, to residuals of 2 tol at most."""
         with silent():
             return solved(
                 lambda v: self.operator @ v, self.inverse.solve, b, first, self.space,

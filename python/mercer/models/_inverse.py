@@ -25,7 +25,7 @@ class Inverse:
 
     def __init__(self, kernel: FittedKernel, x: Any, scale: Any, space: Space, ridges: np.ndarray,
                  rank: int, seed: int) -> None:  # fmt: skip
-        """Of S K S for points x [n, d]; scale: S, [n, 1], or None."""
+        """The inverse of S K S for points x [n, d]; scale: S, [n, 1], or None."""
         self.space, self.n = space, x.shape[0]
         # A block of rows takes a pass over points in chunks: none for what is far below the ridge.
         enough = 0.1 * float(min(ridges)) if kind_of(x) == "dask" else None

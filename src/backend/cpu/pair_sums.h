@@ -28,7 +28,7 @@ struct SumKernels {
   using Sums = void (*)(const SumBlock<T>& block);
   Sums<float> of_float[plan::cpu::kPairSums];    // by PairSum; null for `none`
   Sums<double> of_double[plan::cpu::kPairSums];
-  /// Of few features, where z lies [features][z_stride], its lines and those of the output in whole vectors.
+  /// The sums for few features: z is stored as [features][z_stride]; lines of z and of the output are whole vectors.
   Sums<float> columns_of_float[plan::cpu::kPairSums];
   Sums<double> columns_of_double[plan::cpu::kPairSums];
   /// The sum of the squares of features side by side, in double.
@@ -52,7 +52,7 @@ struct SumKernels {
   }
 };
 
-/// Those of a target; the interpreter's are of plain x86-64.
+/// The kernels of a target; the interpreter's are of plain x86-64.
 const SumKernels& sum_kernels(Target target);
 
 const SumKernels& sum_kernels_baseline();

@@ -52,7 +52,7 @@ struct Offer {
   const char* error_bound = "";
   std::int64_t bytes = 0;  // of values of pairs that are stored for a second kernel
   const char* needs = "";  // a property of the data that the device looks for, and what serves without it; or nothing
-  /// Of verbs other than the gradient.
+  /// The plan of the pairs, for verbs other than the gradient.
   const GpuPairProblem& pairs() const;
 };
 
