@@ -5,7 +5,7 @@ from __future__ import annotations
 import mercer as mc
 import numpy as np
 import pytest
-from fake_cusolvermp import Fake, FakeStream
+from fake_cusolvermp import INTERNAL_ERROR, Fake, FakeStream
 from mercer.linalg import distributed
 from mercer.linalg.distributed import _libraries
 
@@ -90,6 +90,19 @@ def test_threads_of_a_process(fake, shape):
                 solved(grid, n, block, dtype)
         refused(grid)
         assert not [call for call in fake.calls if not isinstance(call, str)]
+    assert fake.live == 0
+
+
+@pytest.mark.parametrize("name", ["Potrf", "Potrs", "Getrf", "Getrs"])
+def test_the_library_fails_where_the_matrix_is_right(fake, name):
+    fake.statuses[name] = INTERNAL_ERROR
+    solve = distributed.solve_cholesky if name.startswith("Po") else distributed.solve_lu
+    with distributed.Grid(devices=[0, 1], shape=(2, 1)) as grid:
+        a = distributed.scatter(grid, np.eye(41) + 1, block=8)
+        with pytest.raises(mc.DeviceError, match=f"{name} failed on .* with status 7"):
+            solve(a, np.ones(41))
+        fake.statuses.clear()
+        np.testing.assert_allclose(solve(a, np.ones(41)), 1 / 42)
     assert fake.live == 0
 
 

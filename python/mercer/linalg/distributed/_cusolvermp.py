@@ -75,11 +75,22 @@ class Job:
 
     def run(self) -> int:
         """Waits for the device; info."""
+        info, error = self.attempt()
+        if error is not None:
+            raise error
+        return info
+
+    def attempt(self) -> tuple[int, DeviceError | None]:
+        """As ``run``, with the library's own error as a result: info may give its reason."""
         device, host = self._device, self._host
         scratch = (device.data_ptr(), device.numel(), host.ctypes.data, host.size)
+        error = None
         with self._worker.stream.work():
-            self._worker.call(self._name, *self._leading, *scratch, self._info.data_ptr())
-        return int(self._info.item())
+            try:
+                self._worker.call(self._name, *self._leading, *scratch, self._info.data_ptr())
+            except DeviceError as raised:
+                error = raised
+        return int(self._info.item()), error
 
 
 class Worker:

@@ -88,9 +88,12 @@ class Gpus:
                 return jobs(worker, a, x, pair[0], *parts)
 
             ready = self._phase(verb, prepare, shards)
-            infos = self._phase(verb, lambda _, pair: pair[0].run(), ready)
-            info = self._worst([*infos, *_bad_diagonals(verb, a)])
+            told = self._phase(verb, lambda _, pair: pair[0].attempt(), ready)
+            info = self._worst([*(info for info, _ in told), *_bad_diagonals(verb, a)])
             if info == 0:
+                # Potrf fails with an internal error where a is not positive definite, so that a
+                # failure is one of the library only where the factor's diagonal is right.
+                self._phase(verb, _succeeded, told)
                 info = self._worst(self._phase(verb, lambda _, pair: pair[1].run(), ready))
         return info
 
@@ -171,6 +174,11 @@ class Gpus:
         for call in calls:
             call.exception()
         return [call.result() for call in calls]
+
+
+def _succeeded(_: Any, told: tuple[int, DeviceError | None]) -> None:
+    if told[1] is not None:
+        raise told[1]
 
 
 def _cholesky_jobs(worker: Any, a: Matrix, x: Matrix, shard: Any, left: Any, right: Any) -> Any:
