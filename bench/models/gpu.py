@@ -112,7 +112,7 @@ def likelihood(sets: Sets) -> Result:
     value, slope = ours.value
     notes = {}
     for name, invert in (
-        ("inverse", _gp_exact.inverse_of_factor),
+        ("inverse", functools.partial(_gp_exact.inverse_of_factor, space=given.space)),
         ("cho_inverse", functools.partial(mc.linalg.cho_inverse, overwrite_factor=True)),
     ):
         factor, found = seconds(lambda: function.factored(theta).factor, device)
