@@ -107,13 +107,13 @@ class _Columns:
         for some in bounds:
             first, last = some[self.rank]
             part = multiply(x.narrow(axis, first - start, last - first))
-            parts = [part.narrow(3 - axis, low, high - low) for low, high in new]
             low, high = new[self.rank]
             shapes = [list(part.shape) for _ in some]
             for shape, (begin, end) in zip(shapes, some, strict=True):
                 shape[axis], shape[3 - axis] = end - begin, high - low
-            sent, received = [p.numel() for p in parts], [math.prod(s) for s in shapes]
-            found.append((_Exchange.apply(_flat(parts), self.group, sent, received, works), shapes))
+            sent, flat = _flat(part, 3 - axis, new)
+            received = [math.prod(s) for s in shapes]
+            found.append((_Exchange.apply(flat, self.group, sent, received, works), shapes))
         for work, _ in works:
             work.wait()
         pieces = [
@@ -131,19 +131,27 @@ class _Columns:
             return x
         own, new = before[self.rank], after[self.rank]
         cuts = [_common(own, other) for other in after]
-        parts = [x.narrow(1, low - own[0], high - low) for low, high in cuts]
         sizes = [high - low for low, high in (_common(other, new) for other in before)]
         works: list = []
-        sent, received = [p.numel() for p in parts], [x.shape[0] * size for size in sizes]
-        got = _Exchange.apply(_flat(parts), self.group, sent, received, works)
+        sent, flat = _flat(x, 1, [(low - own[0], high - own[0]) for low, high in cuts])
+        received = [x.shape[0] * size for size in sizes]
+        got = _Exchange.apply(flat, self.group, sent, received, works)
         works[0][0].wait()
         split = got.split(received)
         return torch.cat([p.reshape(x.shape[0], s) for p, s in zip(split, sizes, strict=True)], 1)
 
 
-def _flat(parts: Sequence[Tensor]) -> Tensor:
-    """One behind the other. PyTorch loses the derivative of what it joins of the shape [0]."""
-    return torch.cat([part.reshape(1, -1) for part in parts], 1)[0]
+def _flat(x: Tensor, axis: int, bounds: Sequence[Range]) -> tuple[list[int], Tensor]:
+    """The numbers of elements of x between the bounds along an axis, and all of them in turn."""
+    others = x.numel() // max(x.shape[axis], 1)
+    sizes = [high - low for low, high in bounds]
+    counts = [others * size for size in sizes]
+    if sizes[0] > 0 and sizes == [sizes[0]] * len(sizes) and sum(sizes) == x.shape[axis]:
+        parts = x.unflatten(axis, (len(sizes), sizes[0])).movedim(axis, 0)
+        return counts, parts.reshape(-1)  # one copy, where parts of their own take two
+    parts = [x.narrow(axis, low, size) for (low, _), size in zip(bounds, sizes, strict=True)]
+    # PyTorch loses the derivative of what it joins of the shape [0].
+    return counts, torch.cat([part.reshape(1, -1) for part in parts], 1)[0]
 
 
 def _piece(first: int, last: int, part: int, count: int) -> Range:

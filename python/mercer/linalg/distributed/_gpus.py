@@ -89,7 +89,7 @@ class Gpus:
 
             ready = self._phase(verb, prepare, shards)
             told = self._phase(verb, lambda _, pair: pair[0].attempt(), ready)
-            info = self._worst([*(info for info, _ in told), *_bad_diagonals(verb, a)])
+            info = self._worst([info for info, _ in told]) or self._worst(_bad_diagonals(verb, a))
             if info == 0:
                 # Potrf fails with an internal error where a is not positive definite, so that a
                 # failure is one of the library only where the factor's diagonal is right.
