@@ -156,14 +156,14 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
   text += define("PLAIN_X", plan::are_points(plan.sides.x_streams));
   text += define("PLAIN_Z", plan::are_points(plan.sides.z_streams));
-  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}) || field.reads_weights);
+  text += define("READS_WEIGHTS", plan::reads_site(plan.programs.update, {Site::w}) || field.reads_weights);
   text += define("COL_VALUES", field.reads_col) + define("READS_ROW", field.reads_row);
   text += define("COLUMNS", field.columns()) + define("ONE_OUTPUT", field.has_one_output());
   text += define("FIRST_VALUE", field.problem.planes) + define("SUMMED", field.problem.sums) +
           define("WITH_PRODUCT", field.problem.with_product);
   text += define("ROWS", plan::few_features_rows(plan));
   text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
-  text += identity_function(plan) + update_function(plan, "update", plan.update);
+  text += identity_function(plan) + update_function(plan, "update", plan.programs.update);
   text += guard_text(plan, GuardSource::panels);
   text += phi_functions(field, static_cast<bool>(field.factors)) + define("BESIDE", field.problem.features > 0);
   if (field.problem.features > 0)

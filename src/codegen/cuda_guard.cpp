@@ -56,7 +56,7 @@ std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source) {
   std::string text = define("GUARDED", 1) + define("NORMS", guard.norms()) + define("GUARD_VANISHES", guard.vanishes) +
                      define("SAFE_STATES", static_cast<std::int64_t>(guard.identity.size())) +
                      define("GUARD_MERGES", !guard.merge.outputs.empty()) +
-                     define("SUMS_DECIDE", plan.sums_decide) + marks_text(plan.problem);
+                     define("SUMS_DECIDE", plan.folding.sums_decide) + marks_text(plan.problem);
   const char* const names[] = {"GUARD_PANELS", "GUARD_POINTS", "GUARD_ROWS", "GUARD_VALUES"};
   for (int s = 0; s < 4; ++s) text += define(names[s], s);
   text += define("GUARD_SOURCE", static_cast<int>(source));

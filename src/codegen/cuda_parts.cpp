@@ -51,8 +51,8 @@ std::string statements(const ir::Program& program, const char* output) {
 
 std::string identity_function(const GpuPairPlan& plan) {
   std::string text = "MERCER_INLINE void identity(REAL (&acc)[STATES + (STATES == 0)]) {\n";
-  for (std::size_t s = 0; s < plan.identity.size(); ++s)
-    text += fmt::format("  acc[{}] = {};\n", s, cuda_number(plan.identity[s], plan.problem.type));
+  for (std::size_t s = 0; s < plan.programs.identity.size(); ++s)
+    text += fmt::format("  acc[{}] = {};\n", s, cuda_number(plan.programs.identity[s], plan.problem.type));
   return text + "}\n";
 }
 
@@ -61,7 +61,7 @@ std::string update_function(const GpuPairPlan& plan, const char* name, const ir:
                      "(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,\n"
                      "                          const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j,\n"
                      "                          REAL features) {\n";
-  if (plan.bytes)
+  if (plan.input.bytes)
     text +=
         "  u32 sum = bits_of(acc[0]);\n"
         "  asm(\"vabsdiff4.u32.u32.u32.add %0, %1, %2, %0;\" : \"+r\"(sum)\n"
@@ -126,14 +126,14 @@ namespace {
 /// Values that tensor cores store divide alike for all pairs, those that they leave to other kernels too.
 bool divides_by_unit(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
-  return plan.bilinear && problem.consumer == plan::Consumer::store && problem.type == Dtype::float32;
+  return plan.products.bilinear && problem.consumer == plan::Consumer::store && problem.type == Dtype::float32;
 }
 
 }  // namespace
 
 std::string epilogue_function(const GpuPairPlan& plan) {
   constexpr std::string_view kExact = "quotient(", kUnit = "unit_quotient(";
-  std::string text = statements(plan.epilogue, "outputs");
+  std::string text = statements(plan.programs.epilogue, "outputs");
   if (divides_by_unit(plan))
     for (auto at = text.find(kExact); at != std::string::npos; at = text.find(kExact, at + kUnit.size()))
       text.replace(at, kExact.size(), kUnit);
@@ -155,11 +155,11 @@ std::string streams_defines(const GpuPairPlan& plan) {
 }
 
 std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) {
-  std::string text = define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
+  std::string text = define("ROW_SLOTS", plan.programs.row_slots) + define("COL_SLOTS", plan.programs.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(plan.problem.outputs.size()));
   text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
   text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
-  return text + define("LONG_EPILOGUE", plan.long_epilogue) + function + skeleton({"pair_params.cuh"});
+  return text + define("LONG_EPILOGUE", plan.programs.long_epilogue) + function + skeleton({"pair_params.cuh"});
 }
 
 std::string wide_defines(const plan::BilinearTile& tile, plan::VPieces pieces) {

@@ -26,22 +26,22 @@ std::string tile_defines(const plan::GpuTile& tile) {
 
 std::string promoted_function(const GpuPairPlan& plan) {
   std::string text = "MERCER_INLINE constexpr bool is_promoted(int s) { return false";
-  for (std::size_t s = 0; s < plan.promoted.size(); ++s)
-    if (plan.promoted[s]) text += fmt::format(" || s == {}", s);
+  for (std::size_t s = 0; s < plan.programs.promoted.size(); ++s)
+    if (plan.programs.promoted[s]) text += fmt::format(" || s == {}", s);
   return text + "; }\n";
 }
 
 /// What a tile makes of its sums.
 std::string tile_epilogue_function(const GpuPairPlan& plan) {
-  return plan.sums_decide ? epilogue_function("  outputs[0] = acc[0];\n") : epilogue_function(plan);
+  return plan.folding.sums_decide ? epilogue_function("  outputs[0] = acc[0];\n") : epilogue_function(plan);
 }
 
 std::string allowance_function(const GpuPairPlan& plan) {
-  const bool has = !plan.allowance.outputs.empty();
-  std::string text = define("RATE_SLOT", plan.rate_slot) + define("HAS_ALLOWANCE", has);
+  const bool has = !plan.loss.allowance.outputs.empty();
+  std::string text = define("RATE_SLOT", plan.loss.rate_slot) + define("HAS_ALLOWANCE", has);
   if (!has) return text;
   text += "MERCER_INLINE float allowance(const REAL* params) {\n  REAL outputs[1];\n";
-  return text + statements(plan.allowance, "outputs") + "  return outputs[0];\n}\n";
+  return text + statements(plan.loss.allowance, "outputs") + "  return outputs[0];\n}\n";
 }
 
 /// One value of stage 0 for the 32 points of a block: a warp folds the features in order.
@@ -129,16 +129,16 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
 
 /// Which of both tiles this is, where there are two.
 std::string expanded_text(const GpuPairPlan& plan) {
-  std::string text = define("EXPANDED", plan.of_expanded ? 1 : plan.expanded ? 2 : 0);
-  if (!plan.of_expanded && !plan.expanded) return text;
-  text += define("FEATURES_OF_EXPANDED", plan.problem.sizes.exact_features) + define("TIMES_MANY", plan.wide);
+  std::string text = define("EXPANDED", plan.few.of_expanded ? 1 : plan.few.expanded ? 2 : 0);
+  if (!plan.few.of_expanded && !plan.few.expanded) return text;
+  text += define("FEATURES_OF_EXPANDED", plan.problem.sizes.exact_features) + define("TIMES_MANY", plan.few.mma_rhs);
   return text + skeleton({"expanded.cuh"});
 }
 
 /// Of f = f(0) 2^(rate |x - z|^2).
 std::string rate_function(const GpuPairPlan& plan) {
   return "MERCER_INLINE float rate_of_squares(const REAL* params) {\n  REAL outputs[1];\n" +
-         statements(plan.rate, "outputs") + "  return outputs[0];\n}\n";
+         statements(plan.loss.rate, "outputs") + "  return outputs[0];\n}\n";
 }
 
 /// Which kernel of a plan: the tile of values, or one beside it.
@@ -146,11 +146,11 @@ enum class TilePart : std::uint8_t { values, integers, doubles, differences };
 
 /// Sums of squares that cancel are computed again, by products of float64 themselves.
 std::string double_products_text(const GpuPairPlan& plan) {
-  const bool squares = plan.bilinear.kind == plan::BilinearKind::square;
+  const bool squares = plan.products.bilinear.kind == plan::BilinearKind::square;
   std::string text = define("SQUARES", squares) + define("ROWS", true);
-  text += define("READS_PARAMS", plan::reads_site(plan.update, {Site::param}));
-  text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float64).c_str());
-  text += define("DEEP_DOUBLES", plan.deep_doubles);
+  text += define("READS_PARAMS", plan::reads_site(plan.programs.update, {Site::param}));
+  text += define("FACTOR", cuda_number(plan.products.bilinear.factor, Dtype::float64).c_str());
+  text += define("DEEP_DOUBLES", plan.products.deep_doubles);
   if (squares) text += skeleton({"row_sums.cuh"});
   return text + skeleton({"double_units.cuh", "double_products.cuh"});
 }
@@ -160,9 +160,9 @@ std::string update_defines(const GpuPairPlan& plan) {
   const std::size_t params = plan.split.params.size() + plan.split.uniforms.size();
   const auto points = {Site::row, Site::col, Site::index_i, Site::index_j};
   return define("PARAMS", static_cast<std::int64_t>(params)) +
-         define("UPDATE_READS_POINTS", plan::reads_site(plan.update, points)) +
-         define("UPDATE_READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
-         define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
+         define("UPDATE_READS_POINTS", plan::reads_site(plan.programs.update, points)) +
+         define("UPDATE_READS_PARAMS", plan::reads_site(plan.programs.update, {Site::param})) +
+         define("READS_WEIGHTS", plan::reads_site(plan.programs.update, {Site::w}));
 }
 
 std::string differences_text(const plan::GpuTile& tile) {
@@ -172,10 +172,10 @@ std::string differences_text(const plan::GpuTile& tile) {
 
 /// The table, and the other programs of a parameter's powers.
 std::string powers_text(const GpuPairPlan& plan) {
-  if (!plan.powers) return power_functions(plan.alternative.powers[0].number, plan::kPowerBits);
-  return power_functions_of_param(plan::kPowerBits) + update_function(plan, "update_one", plan.powers.one) +
-         update_function(plan, "update_two", plan.powers.two) +
-         update_function(plan, "update_moderate", plan.powers.moderate);
+  if (!plan.pipes.powers) return power_functions(plan.pipes.alternative.powers[0].number, plan::kPowerBits);
+  return power_functions_of_param(plan::kPowerBits) + update_function(plan, "update_one", plan.pipes.powers.one) +
+         update_function(plan, "update_two", plan.pipes.powers.two) +
+         update_function(plan, "update_moderate", plan.pipes.powers.moderate);
 }
 
 /// What the call asks: what becomes of values, its sizes, and the type of its output.
@@ -184,51 +184,54 @@ std::string call_defines(const GpuPairPlan& plan, TilePart part) {
   const bool doubles = part == TilePart::doubles;
   std::string text = define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
   text += define("NUMBERS", problem.by_value);
-  text += define("BYTES", plan.bytes) + define("MANY_TILES", part == TilePart::differences || plan.many_tiles());
+  text += define("BYTES", plan.input.bytes) + define("MANY_TILES", part == TilePart::differences || plan.many_tiles());
   text += define("EXACT_FEATURES", doubles ? 0 : problem.sizes.exact_features);
   text += define("WHOLE_SLICES", doubles || problem.sizes.whole_slices);
-  text += define("ALTERNATIVE_EIGHTHS", plan.alternative_eighths) + define("POWER_SLOT", plan.powers.slot);
+  text += define("ALTERNATIVE_EIGHTHS", plan.pipes.alternative_eighths) + define("POWER_SLOT", plan.pipes.powers.slot);
   text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
-  return text + define("FIRST_UPDATE", !plan.first_update.code.empty());
+  return text + define("FIRST_UPDATE", !plan.programs.first_update.code.empty());
 }
 
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
-  const plan::GpuTile& tile = doubles ? plan.double_tile : by_differences ? plan.difference_tile : plan.tile;
+  const plan::GpuTile& tile = doubles          ? plan.products.double_tile
+                              : by_differences ? plan.pipes.difference_tile
+                                               : plan.tile;
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
   text += tile_defines(tile) + define("DOUBLE_PRODUCTS", doubles);
   text += streams_defines(plan);
-  text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.planes.size()));
+  text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.products.planes.size()));
   text += define("PROMOTES", plan.promoted_states());
   constexpr std::int64_t kChunksOfTotal = plan::kFeaturesOfTotal / plan::kLongestChunk;
   text += define("TOTALS", plan.promoted_states() > 0 && problem.sizes.very_many_chunks ? kChunksOfTotal : 0);
-  text += define("ROW_SLOTS", plan.row_slots) + define("COL_SLOTS", plan.col_slots);
+  text += define("ROW_SLOTS", plan.programs.row_slots) + define("COL_SLOTS", plan.programs.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(problem.outputs.size()));
   text += update_defines(plan);
-  text += define("LONG_EPILOGUE", plan.long_epilogue);
-  const int mixed = plan.mixed_sixteenths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
+  text += define("LONG_EPILOGUE", plan.programs.long_epilogue);
+  const int mixed = plan.pipes.mixed_sixteenths == 0 ? 0 : part == TilePart::integers ? 1 : 2;
   text += define("MIXED", mixed);
-  const int differences = !plan.differs || part == TilePart::integers ? 0 : by_differences ? 1 : 2;
+  const int differences = !plan.pipes.differs || part == TilePart::integers ? 0 : by_differences ? 1 : 2;
   text += define("DIFFERENCES", differences);
   text += expanded_text(plan);
   text += define("BY_ROWS", plan.by_rows());
-  const bool is_zero = plan.split.states == 1 && plan.identity[0] == 0 && problem.type == Dtype::float32;
+  const bool is_zero = plan.split.states == 1 && plan.programs.identity[0] == 0 && problem.type == Dtype::float32;
   const bool is_long = problem.sizes.features <= plan::GpuSizes::Features::several;
   text += define("ZERO_IDENTITY", is_zero && is_long && !by_differences);
   text += call_defines(plan, part);
   const bool regions =
-      plan.bilinear && !plan.has_double_products() && problem.consumer == plan::Consumer::store;
-  text += define("DIRECT", plan.direct) + define("REGIONS", regions);
-  const bool is_fallback = plan.bilinear && !regions && !doubles;
+      plan.products.bilinear && !plan.has_double_products() && problem.consumer == plan::Consumer::store;
+  text += define("DIRECT", plan.input.direct) + define("REGIONS", regions);
+  const bool is_fallback = plan.products.bilinear && !regions && !doubles;
   text += define("FALLBACK", is_fallback) + define("BY_TURNS", is_fallback && !plan.has_double_products());
-  if (plan.direct) text += define("POINT", element_type(problem.points));
-  text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
+  if (plan.input.direct) text += define("POINT", element_type(problem.points));
+  text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.programs.update);
   text += tile_epilogue_function(plan);
-  if (!plan.first_update.code.empty()) text += update_function(plan, "first_update", plan.first_update);
-  if (plan.alternative_eighths > 0) {
+  if (!plan.programs.first_update.code.empty())
+    text += update_function(plan, "first_update", plan.programs.first_update);
+  if (plan.pipes.alternative_eighths > 0) {
     text += define("THREADS", plan.tile.threads()) + powers_text(plan);
-    text += update_function(plan, "update_alternative", plan.alternative);
+    text += update_function(plan, "update_alternative", plan.pipes.alternative);
   }
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
@@ -238,19 +241,21 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += skeleton({"pair_params.cuh", "overlap.cuh"});
   const bool repairs = mixed == 2 && !by_differences && problem.consumer == plan::Consumer::store;
   text += define("REPAIRS", repairs) + (repairs ? skeleton({"store_pair.cuh", "mixed_repair.cuh"}) : "");
-  text += guard_text(plan, plan.direct ? GuardSource::points : doubles ? GuardSource::rows
-                           : by_differences ? GuardSource::values : GuardSource::panels);
+  text += guard_text(plan, plan.input.direct ? GuardSource::points
+                           : doubles         ? GuardSource::rows
+                           : by_differences  ? GuardSource::values
+                                             : GuardSource::panels);
   text += skeleton({"pair_slices.cuh", "pair_update.cuh"}) + (plan.guard ? skeleton({"pair_guard.cuh"}) : "") +
           skeleton({"pair_consumers.cuh"});
   if (by_differences) text += skeleton({"pair_differences.cuh"});
   if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
   if (plan.has_double_products())
     text += skeleton({"double_precision.cuh"});
-  else if (plan.bilinear)
+  else if (plan.products.bilinear)
     text += skeleton({"split_precision.cuh"});
   if (doubles) text += double_products_text(plan);
   if (regions) text += skeleton({"areas.cuh", "pair_regions.cuh"});
-  if (mixed == 1 && !plan.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
+  if (mixed == 1 && !plan.loss.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
   return text + skeleton({"pair_tile.cuh"});
 }
 
@@ -258,9 +263,9 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
 std::string row_sums_text(const GpuPairPlan& plan) {
   const std::string guard = guard_text(plan, plan::reads_rows(plan) ? GuardSource::rows : GuardSource::panels);
   return (guard.empty() ? guard : streams_defines(plan) + guard) + define("STATES", 1) +
-         define("READS_WEIGHTS", plan.bilinear.weighted()) +
-         define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
-         define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.update) +
+         define("READS_WEIGHTS", plan.products.bilinear.weighted()) +
+         define("READS_PARAMS", plan::reads_site(plan.programs.update, {Site::param})) +
+         define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.programs.update) +
          skeleton({"row_sums.cuh"});
 }
 
@@ -291,7 +296,7 @@ std::string cuda_finish_source(const GpuPairPlan& plan) {
   if (plan.guard)
     text += streams_defines(plan) + define("POINT", element_type(plan.problem.points)) + define("SAFE_UNROLL", 1) +
             guard_text(plan, GuardSource::points);
-  if (!plan.allowance.outputs.empty())
+  if (!plan.loss.allowance.outputs.empty())
     text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + allowance_function(plan) +
             skeleton({"overlap.cuh", "allowance.cuh"});
   return text + skeleton({"finish_stored.cuh"});
@@ -304,13 +309,13 @@ enum class Values : std::uint8_t { any, rated, kept };
 
 std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   const bool rated = values == Values::rated, kept = values == Values::kept;
-  const bool has_rate = rated || (kept && !plan.rate.outputs.empty());
+  const bool has_rate = rated || (kept && !plan.loss.rate.outputs.empty());
   const plan::BilinearTile& tile = plan.problem.product;
   std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, tile_epilogue_function(plan));
   text += define("TILE_N", tile.columns) + define("STAGES", tile.stages) + define("CLUSTER", tile.cluster);
-  text += define("SQUARES", plan.bilinear.kind == plan::BilinearKind::square);
-  text += define("FACTOR", cuda_number(plan.bilinear.factor, Dtype::float32).c_str());
+  text += define("SQUARES", plan.products.bilinear.kind == plan::BilinearKind::square);
+  text += define("FACTOR", cuda_number(plan.products.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
   text += define("V_STAGE_BYTES", tile.v_bytes(rated ? plan::VPieces::halves_and_norms : plan::VPieces::floats));
@@ -357,7 +362,9 @@ std::string cuda_bilinear_source(const GpuPairPlan& plan, bool rated) {
   return bilinear_text(plan, rated ? Values::rated : Values::any);
 }
 
-std::string cuda_kept_source(const GpuPairPlan& plan) { return bilinear_text(*plan.kept_values, Values::kept); }
+std::string cuda_kept_source(const GpuPairPlan& plan) {
+  return bilinear_text(*plan.products.kept_values, Values::kept);
+}
 
 std::string cuda_kept_operands_source() {
   return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "overlap.cuh", "kept_operands.cuh"});
@@ -381,7 +388,7 @@ std::string cuda_expand_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type) + define("STATES", plan.split.states);
   text += epilogue_text(plan, epilogue_function(plan)) + expanded_text(plan) + rate_function(plan);
   text += skeleton({"split_pieces.cuh", "centre.cuh", "expanded_points.cuh"});
-  return plan.wide ? text + skeleton({"expanded_chunks.cuh"}) : text;
+  return plan.few.mma_rhs ? text + skeleton({"expanded_chunks.cuh"}) : text;
 }
 
 std::string cuda_wide_source(const GpuPairPlan& plan) {
@@ -389,17 +396,18 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
   text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
-  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
-  text += wide_defines(tile, plan.of_expanded ? plan::VPieces::halves : plan::VPieces::floats) + expanded_text(plan);
-  text += identity_function(plan) + update_function(plan, "update", plan.update);
+  text += define("READS_WEIGHTS", plan::reads_site(plan.programs.update, {Site::w}));
+  text +=
+      wide_defines(tile, plan.few.of_expanded ? plan::VPieces::halves : plan::VPieces::floats) + expanded_text(plan);
+  text += identity_function(plan) + update_function(plan, "update", plan.programs.update);
   text += guard_text(plan, GuardSource::panels);
   if (tile.by_warps)
     return text + define("STAGES", tile.stages) + define("HALVES", true) + define("BESIDE", false) +
            skeleton({"warpgroups.cuh", "bilinear_walk.cuh", "split_pieces.cuh", "wide_pieces.cuh",
                      "expanded_powers.cuh", "wide_warps.cuh"});
   text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
-  text += wide_text(tile, plan.of_expanded) + skeleton({"wide_pieces.cuh", "wide_fold.cuh"});
-  if (plan.of_expanded) text += skeleton({"expanded_powers.cuh"});
+  text += wide_text(tile, plan.few.of_expanded) + skeleton({"wide_pieces.cuh", "wide_fold.cuh"});
+  if (plan.few.of_expanded) text += skeleton({"expanded_powers.cuh"});
   return text + skeleton({"wide_tile.cuh", "wide_kernel.cuh"});
 }
 
@@ -416,13 +424,13 @@ std::string cuda_rank_field_source(const Expr& weight) {
 std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan)) + define("STATES", 1);
-  text += define("READS_WEIGHTS", plan.bilinear.weighted());
+  text += define("READS_WEIGHTS", plan.products.bilinear.weighted());
   text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
   text += define("FEATURE_BLOCKS", plan.problem.rank_field->feature_blocks);
   text += define("FURTHER", plan.problem.product.further) + define("BESIDE", plan.problem.product.beside) +
           define("WEIGHT_MATRIX", plan.problem.product.weight_matrix);
   text += weight_text(plan.problem.rank_field->weight, plan.problem.type);
-  return text + update_function(plan, "update", plan.update) + skeleton({"further_sums.cuh", "rank_rows.cuh"});
+  return text + update_function(plan, "update", plan.programs.update) + skeleton({"further_sums.cuh", "rank_rows.cuh"});
 }
 
 std::string cuda_pair_weights_source(Dtype type) {
@@ -446,12 +454,14 @@ std::string cuda_quantise_points_source(Dtype points) {
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
   const auto& streams = of_x ? plan.sides.x_streams : plan.sides.z_streams;
-  const int slots = of_x ? plan.row_slots : plan.col_slots;
+  const int slots = of_x ? plan.programs.row_slots : plan.programs.col_slots;
   const bool ranges = plan.asks_ranges();  // started by a kernel ahead, start_mixed
   const bool early = ranges && slots == 0 && plan::are_points(streams);
-  const Packing packing{
-      .bytes = plan.bytes, .ranges = ranges, .pieces = plan.packs_pieces(), .early = early,
-      .reads_slots = plan::streams_read_slots(plan.sides, of_x)};
+  const Packing packing{.bytes = plan.input.bytes,
+                        .ranges = ranges,
+                        .pieces = plan.packs_pieces(),
+                        .early = early,
+                        .reads_slots = plan::streams_read_slots(plan.sides, of_x)};
   return pack_text(plan.problem.type, points, slots, streams.size(), packing,
                    stages_function(plan, of_x) + streams_function(streams));
 }
@@ -534,13 +544,13 @@ std::string cuda_nearest_source(Dtype type) {
 std::string cuda_candidates_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
   std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan, epilogue_function(plan));
-  text += streams_defines(plan) + define("BYTES", plan.bytes) + define("RECOMPUTES", plan.recomputes());
-  text += define("SPLIT", static_cast<bool>(plan.bilinear)) + define("STATES", plan.split.states);
-  text += define("READS_WEIGHTS", plan::reads_site(plan.update, {Site::w}));
-  text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.update);
-  text += guard_text(plan, plan.bilinear ? GuardSource::rows : GuardSource::panels);
-  if (plan.bilinear)
-    text += define("ROWS", true) + define("READS_PARAMS", plan::reads_site(plan.update, {Site::param})) +
+  text += streams_defines(plan) + define("BYTES", plan.input.bytes) + define("RECOMPUTES", plan.recomputes());
+  text += define("SPLIT", static_cast<bool>(plan.products.bilinear)) + define("STATES", plan.split.states);
+  text += define("READS_WEIGHTS", plan::reads_site(plan.programs.update, {Site::w}));
+  text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.programs.update);
+  text += guard_text(plan, plan.products.bilinear ? GuardSource::rows : GuardSource::panels);
+  if (plan.products.bilinear)
+    text += define("ROWS", true) + define("READS_PARAMS", plan::reads_site(plan.programs.update, {Site::param})) +
             skeleton({"row_sums.cuh"});
   return text + skeleton({"candidate_keys.cuh", "nearest_candidates.cuh"});
 }

@@ -139,8 +139,8 @@ std::string dump_text(const plan::GpuPairPlan& plan, const DumpStages& stages) {
   }
   if (stages.plan) text += section("GPU plan", plan.to_text());
   if (stages.program) {
-    text += section_of("program: update", plan.update);
-    text += section_of("program: epilogue", plan.epilogue);
+    text += section_of("program: update", plan.programs.update);
+    text += section_of("program: epilogue", plan.programs.epilogue);
   }
   if (stages.source) text += section("source: tile", codegen::cuda_pair_source(plan));
   return text;

@@ -172,16 +172,17 @@ std::string pairs_text(const plan::GpuPairPlan& plan, ExplainShape shape, Dtype 
   text += ops::section("plan", about);
   const std::string mean = fmt::format("on average {:.4g} slots\n", plan::mean_update_cost(plan).slots());
   if (plan.split.states > 0)
-    text += ops::section("update, per (m, n, k)",
-                         with_slots(plan.update) + (plan.bytes || plan.mixed_sixteenths > 0 ? mean : ""));
-  if (plan.powers)
-    text += ops::section("update where the exponent is above 0 and at most 3", with_slots(plan.powers.moderate)) +
-            ops::section("update where it is 1", with_slots(plan.powers.one)) +
-            ops::section("update where it is 2", with_slots(plan.powers.two));
-  if (plan.alternative_eighths > 0)
-    text += ops::section(fmt::format("update of {} pairs in 8, per (m, n, k)", plan.alternative_eighths),
-                         with_slots(plan.alternative) + mean);
-  text += ops::section("epilogue, per (m, n)", with_slots(plan.epilogue));
+    text +=
+        ops::section("update, per (m, n, k)", with_slots(plan.programs.update) +
+                                                  (plan.input.bytes || plan.pipes.mixed_sixteenths > 0 ? mean : ""));
+  if (plan.pipes.powers)
+    text += ops::section("update where the exponent is above 0 and at most 3", with_slots(plan.pipes.powers.moderate)) +
+            ops::section("update where it is 1", with_slots(plan.pipes.powers.one)) +
+            ops::section("update where it is 2", with_slots(plan.pipes.powers.two));
+  if (plan.pipes.alternative_eighths > 0)
+    text += ops::section(fmt::format("update of {} pairs in 8, per (m, n, k)", plan.pipes.alternative_eighths),
+                         with_slots(plan.pipes.alternative) + mean);
+  text += ops::section("epilogue, per (m, n)", with_slots(plan.programs.epilogue));
   return is_tile ? text + ops::section("source", source_text(plan, dtype)) : text;
 }
 

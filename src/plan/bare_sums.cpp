@@ -8,13 +8,14 @@ namespace {
 bool stores_one_sum(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   return problem.consumer == Consumer::store && problem.outputs.size() == 1 && problem.out == problem.type &&
-         !problem.subtracts && plan.split.states == 1 && plan.planes.empty();
+         !problem.subtracts && plan.split.states == 1 && plan.products.planes.empty();
 }
 
 /// Or what is made of them, and of the number of features.
 bool sum_reads_params(const GpuPairPlan& plan) {
-  return reads_site(plan.update, {ir::Site::param}) || reads_site(plan.first_update, {ir::Site::param}) ||
-         reads_params(plan.sides) || !plan.bilinear.uniforms.empty() || !plan.accumulation_params.empty();
+  return reads_site(plan.programs.update, {ir::Site::param}) ||
+         reads_site(plan.programs.first_update, {ir::Site::param}) || reads_params(plan.sides) ||
+         !plan.products.bilinear.uniforms.empty() || !plan.programs.accumulation_params.empty();
 }
 
 /// Values out of range are made of the points as they lie.
@@ -28,25 +29,25 @@ bool guards_points(const GpuPairPlan& plan) {
 std::shared_ptr<const GpuPairPlan> bare_sums(const GpuPairPlan& plan) {
   using enum ir::Site;
   if (!stores_one_sum(plan) || sum_reads_params(plan)) return nullptr;
-  if (reads_site(plan.epilogue, {row, col, index_i, index_j})) return nullptr;
+  if (reads_site(plan.programs.epilogue, {row, col, index_i, index_j})) return nullptr;
   if (plan.guard && !guards_points(plan)) return nullptr;
   // Items of a batch that share sums share the least of their allowances too.
-  const bool has_allowance = !plan.allowance.outputs.empty();
+  const bool has_allowance = !plan.loss.allowance.outputs.empty();
   if (has_allowance && !plan.problem.by_value) return nullptr;
   auto bare = std::make_shared<GpuPairPlan>(plan);
   bare->problem.by_value = true;
   bare->split.epilogue = {ir::leaf(ir::Op::accumulator, 0)};
   bare->split.params.clear();
   bare->split.uniforms.clear();
-  bare->uniforms = {};
+  bare->programs.uniforms = {};
   bare->guard = {};
-  bare->reciprocals.clear();
+  bare->programs.reciprocals.clear();
   ir::LowerOptions options;
   options.type = plan.problem.type;
   options.processor = ir::Processor::gpu;
-  bare->epilogue = ir::lower(bare->split.epilogue, options);
-  bare->long_epilogue = false;
-  if (has_allowance) bare->allowance = ir::lower({Expr(0.0)}, options);
+  bare->programs.epilogue = ir::lower(bare->split.epilogue, options);
+  bare->programs.long_epilogue = false;
+  if (has_allowance) bare->loss.allowance = ir::lower({Expr(0.0)}, options);
   return bare;
 }
 

@@ -28,8 +28,8 @@ bool reads_only_points(const ir::Program& update) {
 
 /// Where integers serve too, differences cost two more launches, of kernels that return at once.
 bool pays_differences(const GpuPairPlan& plan, const DifferenceCosts& costs) {
-  const GpuCost cost = count_gpu(plan.update);
-  const MixedWork least = plan.mixed_sixteenths > 0 ? MixedWork::more : MixedWork::some;
+  const GpuCost cost = count_gpu(plan.programs.update);
+  const MixedWork least = plan.pipes.mixed_sixteenths > 0 ? MixedWork::more : MixedWork::some;
   return plan.problem.differs && plan.problem.sizes.features <= GpuSizes::Features::hundreds &&
          plan.problem.mixed_work >= least && cost.issue <= costs.slots && cost.issue == cost.fma;
 }
@@ -48,26 +48,26 @@ bool fills_waves(std::int64_t m, std::int64_t n, std::int64_t k, int multiproces
 
 void add_differences(GpuPairPlan& plan, const DifferenceCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
-  const bool serves = problem.consumer == Consumer::store && problem.type == Dtype::float32 && !plan.bytes &&
-                      !plan.bilinear && plan.planes.empty() && plan.split.states == 1 && plan.promoted[0] &&
-                      problem.capability == kOfWarpgroups && !problem.product.by_warps &&
+  const bool serves = problem.consumer == Consumer::store && problem.type == Dtype::float32 && !plan.input.bytes &&
+                      !plan.products.bilinear && plan.products.planes.empty() && plan.split.states == 1 &&
+                      plan.programs.promoted[0] && problem.capability == kOfWarpgroups && !problem.product.by_warps &&
                       plan.sides.x_streams.size() == 1 && plan.sides.z_streams.size() == 1 &&
-                      reads_differences(plan.split.updates()[0]) && reads_only_points(plan.update);
+                      reads_differences(plan.split.updates()[0]) && reads_only_points(plan.programs.update);
   if (!serves || !pays_differences(plan, costs)) return;
-  plan.difference_tile = pair_tiles(problem.capability).differences;
-  plan.differs = plan.difference_shared_bytes() <= problem.shared_per_block;
+  plan.pipes.difference_tile = pair_tiles(problem.capability).differences;
+  plan.pipes.differs = plan.difference_shared_bytes() <= problem.shared_per_block;
 }
 
 std::string differences_text(const GpuPairPlan& plan) {
   return fmt::format(
       "tensor cores: differences of values in three pieces of eight binary digits, within 2^-23 of each; tile {}; "
       "infinities, NaN and digits below 2^-126 take the values themselves\n",
-      plan.difference_tile.to_text());
+      plan.pipes.difference_tile.to_text());
 }
 
 std::int64_t GpuPairPlan::difference_shared_bytes() const {
   constexpr std::int64_t kOfValue = 8, kNumber = 2, kDepth = 16, kFloat = 4;  // bytes of pieces; ones of two features
-  const GpuTile& of = difference_tile;
+  const GpuTile& of = pipes.difference_tile;
   const std::int64_t points = of.tile_m + of.tile_n, ones = (of.tile_m / 2 + of.tile_n) * kDepth * kNumber;
   const std::int64_t promoted = promoted_states() * std::int64_t{of.tile_m} * of.tile_n * kFloat;
   // Where promoted sums were, edges have their scratch memory.

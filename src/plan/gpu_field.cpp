@@ -328,7 +328,7 @@ void plan_linear(GpuFieldPlan& plan) {
   product.capability = plan.problem.capability;
   product.shared_per_block = plan.problem.shared_per_block;
   const auto pairs = plan_gpu_pairs(product);
-  if (!pairs->bilinear) return;
+  if (!pairs->products.bilinear) return;
   plan.linear = pairs;
   plan.problem.product_outputs = static_cast<int>(std::min<std::int64_t>(plan.problem.product_outputs, kLinearOutputs));
 }
@@ -367,7 +367,7 @@ std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
   const GpuFieldPlan& field = *pairs.problem.field;
   const std::int64_t of_feature = count_of(pairs.sides.z_streams) + !are_points(pairs.sides.z_streams);
   const std::int64_t rows =
-      pairs.problem.sizes.exact_features * of_feature + pairs.col_slots + field.reads_col + field.columns();
+      pairs.problem.sizes.exact_features * of_feature + pairs.programs.col_slots + field.reads_col + field.columns();
   const std::int64_t marks = field.beyond ? kFewFeaturesThreads : 0;
   return kStages * rows * kPoints * kWord * few_features_words(field.problem) + marks;
 }
@@ -379,7 +379,7 @@ int few_features_rows(const GpuPairPlan& pairs) {
   const std::int64_t words = few_features_words(field), sums = is_one ? 1 : field.outputs;
   const std::int64_t of_feature = count_of(pairs.sides.x_streams) + !are_points(pairs.sides.x_streams) + 2 * sums;
   const std::int64_t further = pairs.problem.field->further_sums();  // with totals of float64
-  const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.row_slots +
+  const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.programs.row_slots +
                               (is_one ? field.outputs : 0) + further * (1 + 2 / words) +
                               kVectorWords / words * (pairs.split.states + sums + field.planes + field.sums);
   std::int64_t rows = kMost;

@@ -22,12 +22,11 @@ GpuTimes GpuTimes::operator*(double passes) const {
 
 GpuCost mean_update_cost(const GpuPairPlan& plan, bool quantised) {
   constexpr GpuCost kSad{.issue = 1, .fma = 0, .alu = 1, .unit = 0};  // an absolute difference and its sum
-  if (plan.bytes) return {.issue = kSad.issue / 4, .fma = 0, .alu = kSad.alu / 4, .unit = 0};  // of four features
-  const GpuCost cost = count_gpu(plan.powers ? plan.powers.moderate : plan.update);
-  if (plan.mixed_sixteenths > 0 && quantised) return blend(cost, kSad, plan.mixed_sixteenths / 16.0);
-  if (plan.differs)
-    return {.issue = cost.issue - 1, .fma = cost.fma - 1, .alu = cost.alu, .unit = cost.unit};
-  return blend(cost, count_gpu(plan.alternative), plan.alternative_eighths / 8.0);
+  if (plan.input.bytes) return {.issue = kSad.issue / 4, .fma = 0, .alu = kSad.alu / 4, .unit = 0};  // of four features
+  const GpuCost cost = count_gpu(plan.pipes.powers ? plan.pipes.powers.moderate : plan.programs.update);
+  if (plan.pipes.mixed_sixteenths > 0 && quantised) return blend(cost, kSad, plan.pipes.mixed_sixteenths / 16.0);
+  if (plan.pipes.differs) return {.issue = cost.issue - 1, .fma = cost.fma - 1, .alu = cost.alu, .unit = cost.unit};
+  return blend(cost, count_gpu(plan.pipes.alternative), plan.pipes.alternative_eighths / 8.0);
 }
 
 GpuTimes gpu_times(const GpuCost& cost, Dtype type, double count, const GpuInfo& gpu) {

@@ -53,28 +53,28 @@ int operands_of_point(const GpuPairPlan& plan) {
 
 /// Whether the items of a batch may share an accumulation.
 bool has_several_outputs(const GpuPairPlan& plan) {
-  return !plan.problem.by_value && plan.accumulation_params.size() < plan.split.params.size();
+  return !plan.problem.by_value && plan.programs.accumulation_params.size() < plan.split.params.size();
 }
 
 GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const GpuSizes& sizes = problem.sizes;
   const PairTiles& tiles = pair_tiles(problem.capability);
-  const GpuCost cost = count_gpu(plan.update);
+  const GpuCost cost = count_gpu(plan.programs.update);
   if (sizes.narrow_m && sizes.narrow_n) return tiles.tiny;
   if (sizes.narrow_n) return tiles.tall;
   if (sizes.narrow_m) return tiles.flat;
   if (sizes.pairs == GpuSizes::Pairs::very_few) return tiles.tiny;
   if (words_a_pair > 1 || sizes.pairs == GpuSizes::Pairs::few) return tiles.small;
   const bool is_brief = problem.consumer == Consumer::product &&
-                        static_cast<std::int64_t>(plan.epilogue.code.size()) <= costs.row_instructions;
+                        static_cast<std::int64_t>(plan.programs.epilogue.code.size()) <= costs.row_instructions;
   if (plan.by_rows() && operands_of_point(plan) <= kFewByRows && is_brief) {
     GpuTile tile = tiles.fold_rows;
     tile.min_blocks = tiles.blocks_by_rows[static_cast<std::size_t>(operands_of_point(plan))];
     return tile;
   }
-  if (plan.mixed_sixteenths > 0 && sizes.exact_features == 0) return tiles.two_slots;
-  if (plan.mixed_sixteenths > 0 && problem.consumer != Consumer::store) return tiles.mixed_sixteen;
+  if (plan.pipes.mixed_sixteenths > 0 && sizes.exact_features == 0) return tiles.two_slots;
+  if (plan.pipes.mixed_sixteenths > 0 && problem.consumer != Consumer::store) return tiles.mixed_sixteen;
   if (problem.consumer != Consumer::store)
     return sizes.features == GpuSizes::Features::few ? tiles.fold_few : tiles.more_slots;
   if (sizes.features == GpuSizes::Features::few) return tiles.few_features;
@@ -83,7 +83,7 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair, const EpilogueCosts
   if (sizes.features == GpuSizes::Features::some)
     return sizes.exact_features > 0 || sizes.less_than_a_slice ? tiles.sixteen_features : tiles.some_features;
   if (sizes.features > GpuSizes::Features::many && has_several_outputs(plan)) return tiles.several_outputs;
-  if (plan.bytes) return tiles.bytes;
+  if (plan.input.bytes) return tiles.bytes;
   const bool three = cost.issue <= 3 && cost.alu == 0 && sizes.features == GpuSizes::Features::many;
   if (cost.issue > 2) return three ? tiles.three_slots : tiles.more_slots;
   if (plan.promoted_states() > 0) return tiles.two_slots;
@@ -139,13 +139,13 @@ bool sizes_are_few(const GpuPairProblem& problem) {
 void add_first_update(GpuPairPlan& plan) {
   const GpuSizes& sizes = plan.problem.sizes;
   if (sizes.exact_features == 0 || (sizes.features != GpuSizes::Features::some && !plan.by_rows())) return;
-  if (plan.bytes || plan.alternative_eighths > 0) return;
+  if (plan.input.bytes || plan.pipes.alternative_eighths > 0) return;
   ir::ExprMap<Expr> starts;
-  for (int s = 0; s < plan.split.states; ++s) starts[ir::leaf(Op::accumulator, s)] = plan.identity[s];
+  for (int s = 0; s < plan.split.states; ++s) starts[ir::leaf(Op::accumulator, s)] = plan.programs.identity[s];
   std::vector<Expr> updates = plan.split.updates();
   for (Expr& update : updates) update = ir::simplify(ir::substitute(update, starts));
   ir::Program first = ir::lower(updates, options_of(plan.problem, plan.split, ir::Processor::gpu_terms));
-  if (count_gpu(first).slots() < count_gpu(plan.update).slots()) plan.first_update = std::move(first);
+  if (count_gpu(first).slots() < count_gpu(plan.programs.update).slots()) plan.programs.first_update = std::move(first);
 }
 
 /// One sum, of |x - z|, where x and z may stand for anything of one side.
@@ -163,15 +163,15 @@ bool streams_are_points(const ir::Split& split) {
 /// A launch costs more than such a call's arithmetic, so packing has none of its own.
 bool reads_points_directly(const GpuPairPlan& plan) {
   const GpuSizes& sizes = plan.problem.sizes;
-  return sizes.pairs == GpuSizes::Pairs::very_few && sizes.features >= GpuSizes::Features::some && !plan.bytes &&
-         plan.row_slots == 0 && plan.col_slots == 0 && streams_are_points(plan.split) &&
-         !reads_site(plan.update, {ir::Site::w});
+  return sizes.pairs == GpuSizes::Pairs::very_few && sizes.features >= GpuSizes::Features::some && !plan.input.bytes &&
+         plan.programs.row_slots == 0 && plan.programs.col_slots == 0 && streams_are_points(plan.split) &&
+         !reads_site(plan.programs.update, {ir::Site::w});
 }
 
 /// The parameter that is read once, as the factor of the only sum; -1 where there is none.
 int rate_slot(const GpuPairPlan& plan) {
   const std::vector<Expr> leaves = plan.split.param_leaves();
-  if (plan.long_epilogue) return -1;
+  if (plan.programs.long_epilogue) return -1;
   Expr rate;
   ir::for_each(plan.split.epilogue[0], [&](const Expr& e) {
     if (e->op != Op::mul) return;
@@ -204,17 +204,17 @@ bool pays_mixed_pipes(const GpuPairProblem& problem, bool has_allowance) {
 void add_mixed_pipes(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool stores = problem.consumer == Consumer::store;
-  const bool serves = problem.mixed_work != MixedWork::little && !plan.bytes && !plan.wide &&
+  const bool serves = problem.mixed_work != MixedWork::little && !plan.input.bytes && !plan.few.mma_rhs &&
                       problem.type == Dtype::float32 && (stores || problem.consumer == Consumer::product) &&
                       problem.outputs.size() == 1 && problem.sizes.features <= GpuSizes::Features::some &&
                       is_absolute_difference(plan.split);
   if (!serves) return;
   const Expr allowance = allowance_of(plan.split);
   if (!pays_mixed_pipes(problem, !allowance.empty())) return;
-  plan.mixed_sixteenths = 11;
+  plan.pipes.mixed_sixteenths = 11;
   if (allowance.empty()) return;
-  plan.allowance = ir::lower({allowance}, options_of(problem, plan.split, ir::Processor::gpu));
-  if (!stores) plan.rate_slot = rate_slot(plan);
+  plan.loss.allowance = ir::lower({allowance}, options_of(problem, plan.split, ir::Processor::gpu));
+  if (!stores) plan.loss.rate_slot = rate_slot(plan);
 }
 
 /// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole fold over n.
@@ -244,7 +244,7 @@ bool is_wide(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   return problem.product.of_values && problem.consumer == Consumer::product && problem.type == Dtype::float32 &&
          problem.capability == kOfWarpgroups && !problem.product.by_warps && problem.sizes.exact_features > 0 &&
-         plan.split.states > 0 && !plan.bytes && !plan.long_epilogue &&
+         plan.split.states > 0 && !plan.input.bytes && !plan.programs.long_epilogue &&
          plan.product_shared_bytes() * problem.product.blocks <= problem.shared_per_block;
 }
 
@@ -277,7 +277,8 @@ bool is_zero_at_zero(const Expr& e) {
 /// Squared differences on tensor cores, of which values in products may lose something.
 void add_allowance(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  if (plan.bilinear.kind != BilinearKind::square || !plan.bilinear || problem.type != Dtype::float32) return;
+  if (plan.products.bilinear.kind != BilinearKind::square || !plan.products.bilinear || problem.type != Dtype::float32)
+    return;
   if (problem.consumer != Consumer::product) return;
   ir::Split split = plan.split;
   // Points that are the same have no part in a field: where it mattered that theirs is not zero, its rows would not be
@@ -286,15 +287,15 @@ void add_allowance(GpuPairPlan& plan) {
   const Expr slope = relative_slope_of(split);
   if (slope.empty()) return;
   const ir::LowerOptions options = options_of(problem, split, ir::Processor::gpu);
-  plan.allowance = ir::lower({allowance_of(split)}, options);
-  plan.rate = ir::lower({slope * (plan.bilinear.factor * kLog2OfE)}, options);
+  plan.loss.allowance = ir::lower({allowance_of(split)}, options);
+  plan.loss.rate = ir::lower({slope * (plan.products.bilinear.factor * kLog2OfE)}, options);
 }
 
 /// The tile of a plan whose programs are there.
 GpuTile choose_tile(const GpuPairPlan& plan, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const int per_pair = std::max(1, plan.states()) * words(problem.type);
-  const bool regions = plan.bilinear && !plan.has_double_products() && problem.consumer == Consumer::store;
+  const bool regions = plan.products.bilinear && !plan.has_double_products() && problem.consumer == Consumer::store;
   GpuTile tile = regions ? pair_tiles(problem.capability).two_slots : base_tile(plan, per_pair, costs);
   // The accumulators fill half of the registers at most.
   const auto accumulators = [&] { return plan.by_rows() ? tile.thread_n : tile.thread_m * tile.thread_n; };
@@ -302,7 +303,7 @@ GpuTile choose_tile(const GpuPairPlan& plan, const EpilogueCosts& costs) {
   if (problem.type == Dtype::float64) tile.tile_k = 8;
   if (problem.sizes.exact_features > 0) tile.tile_k = problem.sizes.exact_features;
   // States of a fold, and the values beside the accumulators, take registers too.
-  const bool heavy = problem.consumer == Consumer::fold || (problem.columns > 1 && plan.mixed_sixteenths == 0);
+  const bool heavy = problem.consumer == Consumer::fold || (problem.columns > 1 && plan.pipes.mixed_sixteenths == 0);
   const bool spare = problem.consumer == Consumer::product && operands_of_point(plan) <= kFewByRows;
   if (plan.by_rows()) tile.min_blocks = std::min(tile.min_blocks, spare ? 4 : 3);
   else if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 4);
@@ -332,7 +333,7 @@ void add_ptx(GpuCost& cost, std::string_view text) {
 }  // namespace
 
 bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile) {
-  return plan.problem.capability >= 90 && !plan.direct && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
+  return plan.problem.capability >= 90 && !plan.input.direct && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
 }
 
 std::string GpuTile::to_text() const {
@@ -430,30 +431,30 @@ GpuCost count_gpu(const ir::Program& program) {
 
 bool reads_rows(const GpuPairPlan& plan) {
   const bool folds = plan.problem.consumer != Consumer::store && !plan.has_double_products();
-  return plan.bilinear && (plan.bilinear.kind == BilinearKind::square || folds);
+  return plan.products.bilinear && (plan.products.bilinear.kind == BilinearKind::square || folds);
 }
 
 bool leaves_pairs(const GpuPairPlan& plan) {
-  return plan.bilinear.kind == BilinearKind::square || !plan.bilinear.uniforms.empty();
+  return plan.products.bilinear.kind == BilinearKind::square || !plan.products.bilinear.uniforms.empty();
 }
 
 int GpuPairPlan::promoted_states() const {
   const bool one_chunk =
-      bytes || problem.type == Dtype::float64 || problem.sizes.features > GpuSizes::Features::hundreds;
-  return one_chunk ? 0 : static_cast<int>(std::count(promoted.begin(), promoted.end(), true));
+      input.bytes || problem.type == Dtype::float64 || problem.sizes.features > GpuSizes::Features::hundreds;
+  return one_chunk ? 0 : static_cast<int>(std::count(programs.promoted.begin(), programs.promoted.end(), true));
 }
 
 bool GpuPairPlan::by_rows() const {
   const bool folds =
       problem.consumer == Consumer::fold || (problem.consumer == Consumer::product && problem.columns == 1);
   const int operands = operands_of_point(*this);
-  return folds && operands > 0 && operands <= kMostByRows && planes.empty() && !long_epilogue && !bytes &&
-         alternative_eighths == 0 && !has_double_products();
+  return folds && operands > 0 && operands <= kMostByRows && products.planes.empty() && !programs.long_epilogue &&
+         !input.bytes && pipes.alternative_eighths == 0 && !has_double_products();
 }
 
 bool GpuPairPlan::many_tiles() const {
   return problem.consumer == Consumer::store && problem.sizes.pairs == GpuSizes::Pairs::many &&
-         problem.sizes.features >= GpuSizes::Features::some && !problem.sizes.narrow_n && !bilinear;
+         problem.sizes.features >= GpuSizes::Features::some && !problem.sizes.narrow_n && !products.bilinear;
 }
 
 int GpuPairPlan::chunk(std::int64_t features) const {
@@ -467,9 +468,9 @@ std::int64_t GpuPairPlan::product_shared_bytes() const {
     const int features = problem.sizes.exact_features, streams = static_cast<int>(sides.z_streams.size());
     if (problem.product.by_warps) return expanded_shared_bytes(problem.product, features);
     const int chunks = problem.expands ? static_cast<int>(expanded_chunk_bytes(features)) / 4 : 0;
-    return problem.product.shared_bytes(0, std::max(features * streams + col_slots, chunks));
+    return problem.product.shared_bytes(0, std::max(features * streams + programs.col_slots, chunks));
   }
-  return problem.product.shared_bytes(col_slots, product_columns());
+  return problem.product.shared_bytes(programs.col_slots, product_columns());
 }
 
 std::int64_t GpuPairPlan::shared_bytes(const GpuTile& of, std::int64_t features) const {
@@ -485,7 +486,7 @@ std::int64_t GpuPairPlan::shared_bytes(const GpuTile& of, std::int64_t features)
   if (problem.consumer == Consumer::store && !many_tiles())
     elements = std::max(elements + promoted, scratch_row);
   else
-    elements += promoted + (many_tiles() || long_epilogue ? scratch_row : 0);
+    elements += promoted + (many_tiles() || programs.long_epilogue ? scratch_row : 0);
   // Folds over n exchange their states through the same memory at the end.
   const std::int64_t strips = of.tile_n / of.thread_n;
   if (problem.consumer == Consumer::product) elements = std::max(elements, strips * of.tile_m);
@@ -497,30 +498,30 @@ std::int64_t GpuPairPlan::shared_bytes(const GpuTile& of, std::int64_t features)
 namespace {
 
 std::string expanded_text(const GpuPairPlan& plan) {
-  if (!plan.wide) return "a multiply-add a pair and feature";
-  return "exponents by products of 16-bit pieces: " + plan.expanded->problem.product.to_text();
+  if (!plan.few.mma_rhs) return "a multiply-add a pair and feature";
+  return "exponents by products of 16-bit pieces: " + plan.few.expanded->problem.product.to_text();
 }
 
 std::string products_text(const GpuPairPlan& plan) {
   if (plan.has_double_products())
-    return fmt::format("tensor cores: {}, in float64; tile {}\n{}", plan.bilinear.to_text(),
-                       plan.double_tile.to_text(),
-                       plan.bilinear.kind == BilinearKind::square
+    return fmt::format("tensor cores: {}, in float64; tile {}\n{}", plan.products.bilinear.to_text(),
+                       plan.products.double_tile.to_text(),
+                       plan.products.bilinear.kind == BilinearKind::square
                            ? "centred by medians; squares below an eighth of |x|^2 + |z|^2 are computed again as "
                              "differences\n"
                            : "");
   const BilinearTile& tile = plan.problem.product;
-  std::string text = fmt::format("tensor cores: {}, {}; {}\n", plan.bilinear.to_text(),
+  std::string text = fmt::format("tensor cores: {}, {}; {}\n", plan.products.bilinear.to_text(),
                                  tile.single ? "ONE product of eleven binary digits a value: errors near 2^-11 |x| |z|"
                                              : "three products of 16-bit pieces, 22 binary digits a value",
                                  tile.to_text());
   text += fmt::format("sums go to float registers every {} features\n",
                       (tile.single ? 2 : 1) * (tile.by_warps ? 32 : 64));
   if (!tile.single) text += "errors: at most 1e-6 of a distance, or of |x| |z|\n";
-  if (plan.bilinear.kind == BilinearKind::square)
+  if (plan.products.bilinear.kind == BilinearKind::square)
     text += "centred by medians; squares below a third of |x|^2 + |z|^2 are computed again as differences\n";
   if (plan.problem.consumer != Consumer::store) text += "values stay in registers until they have been used\n";
-  if (!plan.allowance.outputs.empty())
+  if (!plan.loss.allowance.outputs.empty())
     text += "where norms are small beside what values may lose, which the device finds out, no pair is tested\n";
   return text;
 }
@@ -528,34 +529,35 @@ std::string products_text(const GpuPairPlan& plan) {
 }  // namespace
 
 std::string GpuPairPlan::to_text() const {
-  const GpuCost cost = count_gpu(update);
+  const GpuCost cost = count_gpu(programs.update);
   std::string text = fmt::format("{}, tile {}\n", name_of(problem.type), tile.to_text());
   text += fmt::format("a pair and feature: {} slots to issue, {} FMA, {} ALU, {} special: floor {} slots\n", cost.issue,
                       cost.fma, cost.alu, cost.unit, cost.slots());
-  for (std::size_t s = 0; s < promoted.size(); ++s)
-    text += fmt::format("acc{}: starts at {}{}\n", s, identity[s], promoted[s] ? ", partial sums promoted" : "");
-  if (bilinear) text += products_text(*this);
-  for (std::size_t p = 0; p < planes.size(); ++p)
+  for (std::size_t s = 0; s < programs.promoted.size(); ++s)
+    text += fmt::format("acc{}: starts at {}{}\n", s, programs.identity[s],
+                        programs.promoted[s] ? ", partial sums promoted" : "");
+  if (products.bilinear) text += products_text(*this);
+  for (std::size_t p = 0; p < products.planes.size(); ++p)
     text += fmt::format("acc{}: a plane of some rows, made first by a plan of its own: {}\n", split.states + p,
-                        products_text(*planes[p]));
+                        products_text(*products.planes[p]));
   if (problem.product.wide > 0)
     text += fmt::format("tensor cores: values times v, in three products of {}; {}\n",
                         takes_halves() ? "16-bit pieces, or of tf32 where their range does not do" : "tf32",
                         problem.product.to_text());
   if (keeps())
     text += fmt::format("values are stored in 16-bit pieces, a part at a time, where their range allows it: {}\n",
-                        kept_products->problem.product.to_text());
+                        products.kept_products->problem.product.to_text());
   if (by_rows()) text += "few features: rows of pairs go from their operands to the fold one after the other\n";
-  if (sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
-  if (expanded)
+  if (folding.sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
+  if (few.expanded)
     text += fmt::format("squares of differences are expanded, {}, where norms allow it\n", expanded_text(*this));
-  if (direct) text += "few points of few features: read where they lie, nothing is packed\n";
-  if (differs) text += differences_text(*this);
-  if (mixed_sixteenths > 0)
+  if (input.direct) text += "few points of few features: read where they lie, nothing is packed\n";
+  if (pipes.differs) text += differences_text(*this);
+  if (pipes.mixed_sixteenths > 0)
     text += fmt::format(
         "mixed pipes: values as integers of 23 bits on one scale, {} pairs in 16 by sad.u32, the others by two "
         "additions; {}\n",
-        mixed_sixteenths,
+        pipes.mixed_sixteenths,
         problem.consumer == Consumer::store
             ? "pairs whose bound exceeds 7e-7 are repaired, data of too wide a range take the values themselves"
             : "where some pair's bound exceeds 1.2e-6 of its value, all take the values themselves");
@@ -576,20 +578,21 @@ void read_planes(ir::Split& split, std::size_t planes) {
 void count_slots(GpuPairPlan& plan) {
   const ir::Split& split = plan.split;
   bool row = split.row_stages > 0, col = split.col_stages > 0;
-  for (const ir::Program* p : {&plan.update, &plan.epilogue}) {
+  for (const ir::Program* p : {&plan.programs.update, &plan.programs.epilogue}) {
     row = row || reads_site(*p, {ir::Site::row});
     col = col || reads_site(*p, {ir::Site::col});
   }
   for (const Sides::Stream& s : plan.sides.x_streams) row = row || reads_site(s.program, {ir::Site::row});
   for (const Sides::Stream& s : plan.sides.z_streams) col = col || reads_site(s.program, {ir::Site::col});
-  plan.row_slots = row ? 1 + split.row_stages : 0;
-  plan.col_slots = col ? 1 + split.col_stages : 0;
+  plan.programs.row_slots = row ? 1 + split.row_stages : 0;
+  plan.programs.col_slots = col ? 1 + split.col_stages : 0;
 }
 
 /// By instructions with constants and inputs, and by slots.
 bool is_long_epilogue(const GpuPairPlan& plan, const EpilogueCosts& costs) {
-  return !plan.sums_decide && static_cast<std::int64_t>(plan.epilogue.code.size()) > costs.instructions &&
-         count_gpu(plan.epilogue).issue > costs.slots;
+  return !plan.folding.sums_decide &&
+         static_cast<std::int64_t>(plan.programs.epilogue.code.size()) > costs.instructions &&
+         count_gpu(plan.programs.epilogue).issue > costs.slots;
 }
 
 /// Of a plan that knows whether its sums are products on tensor cores; values in registers want epilogues that can be
@@ -598,19 +601,19 @@ void add_epilogue(GpuPairPlan& plan, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const bool single = problem.type == Dtype::float32;
   ir::LowerOptions options = options_of(problem, plan.split, ir::Processor::gpu);
-  options.unit_roots = plan.bilinear && single;
+  options.unit_roots = plan.products.bilinear && single;
   options.nonnegative_slots = plan.split.nonnegative_slots({Op::sum});
-  plan.epilogue = ir::lower(plan.split.epilogue, options);
-  plan.sums_decide = sums_decide(plan);
-  plan.long_epilogue = is_long_epilogue(plan, costs);
+  plan.programs.epilogue = ir::lower(plan.split.epilogue, options);
+  plan.folding.sums_decide = sums_decide(plan);
+  plan.programs.long_epilogue = is_long_epilogue(plan, costs);
   // There is no way as good for longer ones of a gradient either.
   const bool is_long =
-      problem.rank_field ? count_gpu(plan.epilogue).issue > costs.gradient_slots : plan.long_epilogue;
-  if (!plan.bilinear || !single || problem.consumer == Consumer::store || !is_long) return;
-  plan.bilinear = {};
+      problem.rank_field ? count_gpu(plan.programs.epilogue).issue > costs.gradient_slots : plan.programs.long_epilogue;
+  if (!plan.products.bilinear || !single || problem.consumer == Consumer::store || !is_long) return;
+  plan.products.bilinear = {};
   options.unit_roots = false;
-  plan.epilogue = ir::lower(plan.split.epilogue, options);
-  plan.long_epilogue = is_long_epilogue(plan, costs);
+  plan.programs.epilogue = ir::lower(plan.split.epilogue, options);
+  plan.programs.long_epilogue = is_long_epilogue(plan, costs);
 }
 
 /// Of a tile that goes through other things than the call's features, or through none.
@@ -624,13 +627,13 @@ GpuSizes with_features(GpuSizes sizes, GpuSizes::Features features) {
 /// The sum as a product of matrices, where the plan may have it so: its tile, of float64 none.
 void add_product(GpuPairPlan& plan) {
   GpuPairProblem& problem = plan.problem;
-  plan.bilinear = on_tensor_cores(plan);
-  plan.deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
+  plan.products.bilinear = on_tensor_cores(plan);
+  plan.products.deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
   if (plan.has_double_products())
     problem.product = {};
-  else if (plan.bilinear)
+  else if (plan.products.bilinear)
     problem.product = product_on_device(plan);
-  if (!problem.product && !plan.has_double_products()) plan.bilinear = {};
+  if (!problem.product && !plan.has_double_products()) plan.products.bilinear = {};
   problem.product.areas = problem.product.areas && problem.consumer == Consumer::store && !problem.subtracts &&
                           reads_rows(plan) && problem.shared_per_block >= kRepairAreasBytes;
 }
@@ -638,7 +641,7 @@ void add_product(GpuPairPlan& plan) {
 std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumPlanes& planes, const Costs& costs) {
   auto plan = std::make_shared<GpuPairPlan>();
   plan->problem = problem;
-  plan->planes = planes.plans;
+  plan->products.planes = planes.plans;
   std::vector<Expr> outputs = planes.plans.empty() ? problem.outputs : planes.outputs;
   const bool single = problem.type == Dtype::float32;
   auto guarded = planes.plans.empty() && !problem.rank_field ? guarded_outputs(outputs, problem.marked > 0)
@@ -652,51 +655,51 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   constexpr double kLeastOfFields = 0x1p-96;
   if (problem.marked > 0 && plan->guard) plan->guard.least = std::max(plan->guard.least, single ? kLeastOfFields : 0);
   const ir::Split& split = plan->split;
-  if (!plan->planes.empty()) {
-    read_planes(plan->split, plan->planes.size());
+  if (!plan->products.planes.empty()) {
+    read_planes(plan->split, plan->products.planes.size());
     if (split.states == 0) plan->problem.sizes = with_features(problem.sizes, GpuSizes::Features::few);
   }
-  plan->identity = numbers_of(split.identities());
-  plan->update.type = plan->epilogue.type = problem.type;
-  plan->bytes = problem.bytes && is_absolute_difference(split) && streams_are_points(split);
-  if (plan->bytes) plan->problem.sizes = with_features(plan->problem.sizes, GpuSizes::Features::many);  // words
+  plan->programs.identity = numbers_of(split.identities());
+  plan->programs.update.type = plan->programs.epilogue.type = problem.type;
+  plan->input.bytes = problem.bytes && is_absolute_difference(split) && streams_are_points(split);
+  if (plan->input.bytes) plan->problem.sizes = with_features(plan->problem.sizes, GpuSizes::Features::many);  // words
   if (split.states > 0) {
-    plan->update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
+    plan->programs.update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
     add_alternative(*plan, options_of(problem, split, ir::Processor::gpu_terms));
   }
   add_product(*plan);
   add_epilogue(*plan, costs.epilogue);
-  plan->uniforms = lower_uniforms(split.uniforms, split.params);
+  plan->programs.uniforms = lower_uniforms(split.uniforms, split.params);
   for (std::size_t u = 0; u < split.uniforms.size(); ++u) {
     bool divides = false;
     ir::for_each(split.uniforms[u], [&](const Expr& e) { divides = divides || e->op == Op::rcp; });
-    if (divides) plan->reciprocals.push_back(static_cast<int>(u));
+    if (divides) plan->programs.reciprocals.push_back(static_cast<int>(u));
   }
-  plan->promoted.assign(static_cast<std::size_t>(split.states), false);
+  plan->programs.promoted.assign(static_cast<std::size_t>(split.states), false);
   for (const ir::Reduction& r : split.reductions)
-    if (r.kind == Op::sum) plan->promoted[static_cast<std::size_t>(r.first_slot)] = true;
+    if (r.kind == Op::sum) plan->programs.promoted[static_cast<std::size_t>(r.first_slot)] = true;
   plan->sides = lower_sides(split);
-  plan->accumulation_params = params_of_reductions(problem.outputs);
+  plan->programs.accumulation_params = params_of_reductions(problem.outputs);
   count_slots(*plan);
   if (split.states > 0) add_first_update(*plan);
-  plan->wide = is_wide(*plan);
+  plan->few.mma_rhs = is_wide(*plan);
   add_mixed_pipes(*plan);
   add_differences(*plan, costs.differences);
   add_allowance(*plan);
-  if (!plan->bilinear && !plan->wide) plan->problem.product = {};
-  const bool packs = plan->bilinear || plan->wide || problem.expands || plan->asks_ranges() ||
+  if (!plan->products.bilinear && !plan->few.mma_rhs) plan->problem.product = {};
+  const bool packs = plan->products.bilinear || plan->few.mma_rhs || problem.expands || plan->asks_ranges() ||
                      problem.consumer == Consumer::nearest || problem.consumer == Consumer::field;
-  plan->direct = !packs && reads_points_directly(*plan);
+  plan->input.direct = !packs && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan, costs.epilogue);
-  if (plan->has_double_products()) plan->double_tile = double_tile(*plan);
+  if (plan->has_double_products()) plan->products.double_tile = double_tile(*plan);
   return plan;
 }
 
 /// Of a Gauss kernel of few features.
 void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   const GpuPairProblem& problem = plan.problem;
-  const bool serves = problem.type == Dtype::float32 && problem.consumer == Consumer::product &&
-                      (plan.by_rows() || plan.wide);
+  const bool serves =
+      problem.type == Dtype::float32 && problem.consumer == Consumer::product && (plan.by_rows() || plan.few.mma_rhs);
   const Expr slope = serves ? relative_slope_of(plan.split) : Expr();
   if (slope.empty()) return;
   const Bilinear squares = bilinear_of(plan.split);
@@ -706,26 +709,26 @@ void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   of_products.mixed_work = MixedWork::little;
   of_products.plane_product = {};
   auto expanded = make_plan(of_products, {}, costs);
-  if (expanded->wide != plan.wide || expanded->by_rows() != plan.by_rows()) return;
+  if (expanded->few.mma_rhs != plan.few.mma_rhs || expanded->by_rows() != plan.by_rows()) return;
   expanded->tile = plan.tile;
   if (problem.sizes.exact_features <= kFewByRows)
     expanded->tile.min_blocks = std::max(static_cast<int>(costs.expanded.blocks), plan.tile.min_blocks);
-  expanded->of_expanded = true;
-  if (plan.wide)
+  expanded->few.of_expanded = true;
+  if (plan.few.mma_rhs)
     if (const auto tile = expanded_warp_tile(problem.sizes.exact_features, plan.problem.product.wide,
                                              problem.shared_per_block, costs.expanded))
       expanded->problem.product = tile;
   const Expr rate = slope * (squares.factor * kLog2OfE);
-  plan.rate = ir::lower({rate}, options_of(problem, plan.split, ir::Processor::gpu));
-  plan.expanded = expanded;
+  plan.loss.rate = ir::lower({rate}, options_of(problem, plan.split, ir::Processor::gpu));
+  plan.few.expanded = expanded;
 }
 
 /// Of a product whose values, functions of squares of differences, are stored and multiplied with all columns.
 void add_kept(GpuPairPlan& plan, const Costs& costs) {
   using ir::Site;
-  const bool serves = plan.bilinear.kind == BilinearKind::square && plan.problem.product.wide > 0 &&
-                      !plan.problem.rank_field && plan.row_slots == 0 && plan.col_slots == 0 &&
-                      !reads_site(plan.epilogue, {Site::row, Site::col, Site::index_i, Site::index_j});
+  const bool serves = plan.products.bilinear.kind == BilinearKind::square && plan.problem.product.wide > 0 &&
+                      !plan.problem.rank_field && plan.programs.row_slots == 0 && plan.programs.col_slots == 0 &&
+                      !reads_site(plan.programs.epilogue, {Site::row, Site::col, Site::index_i, Site::index_j});
   if (!serves) return;
   auto values = std::make_shared<GpuPairPlan>(plan);
   values->problem.consumer = Consumer::store;
@@ -738,9 +741,9 @@ void add_kept(GpuPairPlan& plan, const Costs& costs) {
   products.capability = plan.problem.capability;
   products.shared_per_block = plan.problem.shared_per_block;
   auto sums = make_plan(products, {}, costs);
-  if (!sums->bilinear || sums->problem.product.by_warps) return;
-  plan.kept_values = std::move(values);
-  plan.kept_products = std::move(sums);
+  if (!sums->products.bilinear || sums->problem.product.by_warps) return;
+  plan.products.kept_values = std::move(values);
+  plan.products.kept_products = std::move(sums);
 }
 
 /// Of these outputs as they are.
@@ -748,7 +751,7 @@ std::shared_ptr<const GpuPairPlan> plan_outputs(const GpuPairProblem& problem, c
   auto plan = make_plan(problem, {}, costs);
   if (problem.expands) add_expanded(*plan, costs);
   if (plan->problem.product.keeps) add_kept(*plan, costs);
-  if (plan->bilinear || plan->wide || !problem.plane_product) return plan;
+  if (plan->products.bilinear || plan->few.mma_rhs || !problem.plane_product) return plan;
   const SumPlanes planes = sum_planes(problem, costs);
   if (planes.plans.empty()) return plan;
   GpuPairProblem rest = problem;
@@ -766,7 +769,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem,
   for (Expr& output : separated.outputs) output = separate_sums(output);
   if (!std::ranges::equal(separated.outputs, problem.outputs, same)) {
     auto plan = plan_outputs(separated, costs);
-    if (plan->bilinear || !plan->planes.empty()) return plan;
+    if (plan->products.bilinear || !plan->products.planes.empty()) return plan;
   }
   return plan_outputs(problem, costs);
 }

@@ -72,6 +72,7 @@ MixedWork mixed_work(std::int64_t m, std::int64_t n, std::int64_t k, const Costs
 /// Sums of fewer differences of bytes fit 32 bits.
 inline constexpr std::int64_t kMostByteFeatures = std::int64_t{1} << 24;
 
+struct GpuPairPlan;
 struct GpuFieldPlan;
 struct RankField;
 struct StoredSums;
@@ -130,75 +131,110 @@ struct GpuPowers {
   explicit operator bool() const { return slot >= 0; }
 };
 
-struct GpuPairPlan {
-  GpuPairProblem problem;
-  GpuTile tile;
-  ir::Split split;
-  ir::Program update, epilogue;   // update is empty when the formula has no reduction of pairs
-  ir::Program first_update;       // of the first feature, where that takes fewer instructions; else empty
-  ir::Program alternative;        // the same sums for a part of the pairs, on other pipes: fixed powers by table
-  int alternative_eighths = 0;    // of the pairs of a thread
+/// The programs of a pair and of what is computed once a point or once a call.
+struct PairPrograms {
+  ir::Program update, epilogue;      // update is empty when the formula has no reduction of pairs
+  ir::Program first_update;          // of the first feature, where that takes fewer instructions; else empty
+  ir::Program uniforms;              // float64
+  std::vector<double> identity;      // per state
+  std::vector<bool> promoted;        // per state
+  std::vector<int> reciprocals;      // uniforms that hold a 1/u
+  int row_slots = 0, col_slots = 0;  // values per point
+  bool long_epilogue = false;        // too long to be unrolled over a thread's pairs
+  std::vector<Expr> accumulation_params;
+};
+
+/// How the tile finds its points.
+struct PairInput {
+  bool bytes = false;   // sum of |x - z| of bytes: four features an instruction, sums exact
+  bool direct = false;  // few small points: the tile reads them as they lie, nothing is packed
+};
+
+/// Other instructions for the sums: ways dual_pipe and tensor_core_differences, and powers by table.
+struct PairPipes {
+  ir::Program alternative;      // the same sums for a part of the pairs, on other pipes: fixed powers by table
+  int alternative_eighths = 0;  // of the pairs of a thread
   GpuPowers powers;
-  GpuGuard guard;                 // values whose sums leave the range before they do
-  bool bytes = false;             // sum of |x - z| of bytes: four features an instruction, sums exact
-  bool direct = false;            // few small points: the tile reads them as they lie, nothing is packed
-  Bilinear bilinear;              // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); `tile` repairs
+  int mixed_sixteenths = 0;  // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
+  bool differs = false;      // differences of x and z come from tensor cores, where their values have pieces
+                             // (kernels/cuda/pair_differences.cuh): in this tile
+  GpuTile difference_tile;
+};
+
+/// Sums that are products of matrices: ways gemm_sum, gemm_sum_float64 and precomputed_sums.
+struct PairProducts {
+  Bilinear bilinear;  // the sum runs on tensor cores (kernels/cuda/bilinear_tile.cuh); the plan's tile repairs
   std::vector<std::shared_ptr<const GpuPairPlan>> planes;  // of sums that others compute first: accumulators behind
                                                            // the states of `split` (plan/sum_planes.h)
-  GpuTile double_tile;            // of float64, where it does (kernels/cuda/double_products.cuh)
-  bool deep_doubles = false;      // 16 features a product, of compute capability 9.0 on; else four
-  bool differs = false;           // differences of x and z come from tensor cores, where their values have pieces
-                                  // (kernels/cuda/pair_differences.cuh): in this tile
-  GpuTile difference_tile;
-  int mixed_sixteenths = 0;       // of the pairs of a thread, on quantised values as integers (kernels/cuda/mixed.cuh)
+  GpuTile double_tile;        // of float64, where it does (kernels/cuda/double_products.cuh)
+  bool deep_doubles = false;  // 16 features a product, of compute capability 9.0 on; else four
+  /// Of products that store values in pieces (kernels/cuda/bilinear_kept.cuh): of these, and of what they are a factor
+  /// of. Null where none are.
+  std::shared_ptr<const GpuPairPlan> kept_values, kept_products;
+};
+
+/// What values in products may lose, by which the device decides.
+struct PairLoss {
+  ir::Program rate;       // expanded squares and products on tensor cores: f = f(0) 2^(rate |x - z|^2); else empty
+  ir::Program allowance;  // of parameters, what `allowance_of` gives; else empty
+  int rate_slot = -1;     // of products on mixed pipes: the parameter that takes the scale of the only sum, or none
+};
+
+/// Products with v of few features: ways mma_rhs and expanded.
+struct PairOfFewFeatures {
+  bool mma_rhs = false;  // values are left operands of products with v (wide_tile.cuh)
   /// The plan of exp2(sum(x*z)) on expanded points, which the tile of values leaves all to where it can
   /// (kernels/cuda/expanded.cuh).
   std::shared_ptr<const GpuPairPlan> expanded;
   bool of_expanded = false;  // this is such a plan
-  /// Of products that store values in pieces (kernels/cuda/bilinear_kept.cuh): of these, and of what they are a factor
-  /// of. Null where none are.
-  std::shared_ptr<const GpuPairPlan> kept_values, kept_products;
-  ir::Program rate;               // with it, and of products on tensor cores: f = f(0) 2^(rate |x - z|^2); else empty
-  ir::Program allowance;          // with them, and of products: of parameters, what `allowance_of` gives; else empty
-  int rate_slot = -1;             // of products with them: the parameter that takes the scale of the only sum, or none
-  bool wide = false;              // values of few features are left operands of products with v (wide_tile.cuh)
-  bool sums_decide = false;       // of two pairs, the one with the smaller sum has the smaller value
-  ir::Program uniforms;           // float64
-  std::vector<double> identity;   // per state
-  std::vector<bool> promoted;     // per state
-  std::vector<int> reciprocals;   // uniforms that hold a 1/u
-  Sides sides;
-  int row_slots = 0, col_slots = 0;  // values per point
-  bool long_epilogue = false;        // too long to be unrolled over a thread's pairs
-  std::vector<Expr> accumulation_params;
-  int model_blocks = 0;  // of the model's own tile, where `tile` is a measured one (plan/gpu_tiles.h)
+};
 
-  bool tuned() const { return model_blocks > 0; }
+/// Folds over n.
+struct PairFolding {
+  bool sums_decide = false;  // of two pairs, the one with the smaller sum has the smaller value
+  int model_blocks = 0;      // of the model's own tile, where the plan's is a measured one (plan/gpu_tiles.h)
+};
+
+struct GpuPairPlan {
+  GpuPairProblem problem;
+  ir::Split split;
+  PairPrograms programs;
+  Sides sides;
+  GpuTile tile;
+  PairInput input;
+  GpuGuard guard;  // values whose sums leave the range before they do
+  PairPipes pipes;
+  PairProducts products;
+  PairLoss loss;
+  PairOfFewFeatures few;
+  PairFolding folding;
+
+  bool tuned() const { return folding.model_blocks > 0; }
   /// Accumulators of a pair.
-  int states() const { return split.states + static_cast<int>(planes.size()); }
+  int states() const { return split.states + static_cast<int>(products.planes.size()); }
   /// Products with many columns of a Gauss kernel by split products: where its width allows it, values go in pieces of
   /// 16 bits.
   bool rates() const {
-    return bilinear && problem.product.wide > 0 && !rate.outputs.empty() && !problem.rank_field;
+    return products.bilinear && problem.product.wide > 0 && !loss.rate.outputs.empty() && !problem.rank_field;
   }
-  bool keeps() const { return kept_values != nullptr; }
+  bool keeps() const { return products.kept_values != nullptr; }
   /// The same, or of expanded squares.
-  bool takes_halves() const { return rates() || keeps() || (wide && (expanded || of_expanded)); }
-  bool has_double_products() const { return bilinear && problem.type == Dtype::float64; }
+  bool takes_halves() const { return rates() || keeps() || (few.mma_rhs && (few.expanded || few.of_expanded)); }
+  bool has_double_products() const { return products.bilinear && problem.type == Dtype::float64; }
   /// Blocks of a multiprocessor by which folds split n: a measured tile must not change the order of their sums.
-  int wave_blocks() const { return tuned() ? model_blocks : tile.min_blocks; }
+  int wave_blocks() const { return tuned() ? folding.model_blocks : tile.min_blocks; }
   int promoted_states() const;
   /// Columns of v that a pass takes; 0 where there is no v.
   int product_columns() const { return problem.consumer == Consumer::product ? problem.columns : 0; }
   /// Rows of a packed panel; none where planes are all that a tile reads.
   std::int64_t panel_rows(std::int64_t features) const {
-    if (!planes.empty() && split.states == 0) return 0;
-    return bytes ? (features + 3) / 4 : features;
+    if (!products.planes.empty() && split.states == 0) return 0;
+    return input.bytes ? (features + 3) / 4 : features;
   }
   /// Of so many features, those between two promotions of partial sums: whole slices of every tile.
   int chunk(std::int64_t features) const;
   /// Whether the values that a tile finds are not the last word: nearest pairs are computed again.
-  bool recomputes() const { return sums_decide || bilinear; }
+  bool recomputes() const { return folding.sums_decide || products.bilinear; }
   /// Few features on their way into one sum or state a row: the pairs of a row from their operands to the fold, before
   /// the next row's (kernels/cuda/pair_rows.cuh).
   bool by_rows() const;
@@ -213,8 +249,8 @@ struct GpuPairPlan {
   std::int64_t difference_shared_bytes() const;
   /// Whether the device decides, by the range of the values, which tile computes all.
   /// Packing writes pieces of the values: differences are what is tried first.
-  bool packs_pieces() const { return differs && mixed_sixteenths == 0; }
-  bool asks_ranges() const { return mixed_sixteenths > 0 || differs; }
+  bool packs_pieces() const { return pipes.differs && pipes.mixed_sixteenths == 0; }
+  bool asks_ranges() const { return pipes.mixed_sixteenths > 0 || pipes.differs; }
   std::string to_text() const;
 };
 

@@ -35,38 +35,41 @@ void add_powers(GpuPairPlan& plan, ir::LowerOptions& options) {
     for (Expr& update : known) update = ir::simplify(ir::substitute(update, {{exponent, Expr(value)}}));
     return ir::lower(known, options);
   };
-  plan.powers.one = lowered_with(1);
-  plan.powers.two = lowered_with(2);
+  plan.pipes.powers.one = lowered_with(1);
+  plan.pipes.powers.two = lowered_with(2);
   options.moderate_exponent = exponent;
-  plan.powers.moderate = ir::lower(updates, options);
+  plan.pipes.powers.moderate = ir::lower(updates, options);
   const std::vector<Expr> leaves = plan.split.param_leaves();
   const auto leaf = std::find_if(leaves.begin(), leaves.end(), [&](const Expr& e) { return same(e, exponent); });
-  plan.powers.slot = static_cast<int>(leaf - leaves.begin());
+  plan.pipes.powers.slot = static_cast<int>(leaf - leaves.begin());
 }
 
 }  // namespace
 
 void add_alternative(GpuPairPlan& plan, ir::LowerOptions options) {
-  if (plan.problem.type != Dtype::float32 || plan.bytes) return;
+  if (plan.problem.type != Dtype::float32 || plan.input.bytes) return;
   add_powers(plan, options);
   options.table_powers = true;
   ir::Program other = ir::lower(plan.split.updates(), options);
-  if (plan.powers && (other.powers.empty() || other.powers[0].param < 0)) {
-    plan.powers = {};
+  if (plan.pipes.powers && (other.powers.empty() || other.powers[0].param < 0)) {
+    plan.pipes.powers = {};
     options.moderate_exponent = {};
     other = ir::lower(plan.split.updates(), options);
   }
   if (other.powers.empty()) return;
-  const GpuCost unit = count_gpu(plan.powers ? plan.powers.moderate : plan.update), table = count_gpu(other);
+  const GpuCost unit = count_gpu(plan.pipes.powers ? plan.pipes.powers.moderate : plan.programs.update),
+                table = count_gpu(other);
   double best = unit.slots();
   for (int eighths = 1; eighths < 8; ++eighths) {
     const double slots = blend(unit, table, eighths / 8.0).slots();
     if (slots >= best) continue;
     best = slots;
-    plan.alternative_eighths = eighths;
+    plan.pipes.alternative_eighths = eighths;
   }
-  if (plan.alternative_eighths > 0) plan.alternative = std::move(other);
-  else plan.powers = {};
+  if (plan.pipes.alternative_eighths > 0)
+    plan.pipes.alternative = std::move(other);
+  else
+    plan.pipes.powers = {};
 }
 
 }  // namespace mercer::plan

@@ -44,7 +44,7 @@ bool same_bits(const GpuPairPlan& plan, const GpuTile& tile) {
   const bool same_shape = tile.tile_m == own.tile_m && tile.tile_n == own.tile_n && tile.thread_m == own.thread_m &&
                           tile.thread_n == own.thread_n;
   if (plan.problem.consumer != Consumer::store) return same_shape && tile.tile_k == own.tile_k;
-  return (plan.alternative_eighths == 0 && plan.mixed_sixteenths == 0) || same_shape ||
+  return (plan.pipes.alternative_eighths == 0 && plan.pipes.mixed_sixteenths == 0) || same_shape ||
          (same_places(tile.tile_m, tile.thread_m, own.tile_m, own.thread_m) &&
           same_places(tile.tile_n, tile.thread_n, own.tile_n, own.thread_n));
 }
@@ -79,7 +79,7 @@ bool serves(const GpuPairPlan& plan, const GpuTile& tile, GpuPairPlan& tried) {
   if (tile == plan.tile) return true;
   if (!is_written_for(plan, tile) || !same_bits(plan, tile) || !fits_registers(plan, tile)) return false;
   tried.tile = tile;
-  const std::int64_t beside = kStatic + (plan.alternative_eighths > 0 ? ir::power_table_bytes(kPowerBits) : 0);
+  const std::int64_t beside = kStatic + (plan.pipes.alternative_eighths > 0 ? ir::power_table_bytes(kPowerBits) : 0);
   return tried.shared_bytes(1 << 20) + beside <= plan.problem.shared_per_block;
 }
 
@@ -125,13 +125,13 @@ bool reads_features(const GpuPairPlan& plan) { return !plan.sides.x_streams.empt
 }  // namespace
 
 bool gpu_tile_serves(const GpuPairPlan& plan, const GpuTile& tile) {
-  if (plan.bilinear) return tile == plan.tile;  // it computes regions of one size again
+  if (plan.products.bilinear) return tile == plan.tile;  // it computes regions of one size again
   GpuPairPlan tried = plan;
   return serves(plan, tile, tried);
 }
 
 std::vector<GpuTile> gpu_tile_candidates(const GpuPairPlan& plan) {
-  if (plan.bilinear) return {plan.tile};
+  if (plan.products.bilinear) return {plan.tile};
   Candidates candidates(plan);
   candidates.add_with_blocks(plan.tile);
   for (const Shape& shape : kShapes) {
@@ -157,11 +157,11 @@ std::shared_ptr<const GpuPairPlan> with_tile(const GpuPairPlan& plan, const GpuT
   auto made = std::make_shared<GpuPairPlan>(plan);
   if (!serves(plan, tile, *made)) fail(ErrorKind::compile, "plan: the tile must serve. Received {}.", tile.to_text());
   made->tile = tile;
-  made->model_blocks = plan.wave_blocks();
-  if (plan.expanded) {
-    auto expanded = std::make_shared<GpuPairPlan>(*plan.expanded);
+  made->folding.model_blocks = plan.wave_blocks();
+  if (plan.few.expanded) {
+    auto expanded = std::make_shared<GpuPairPlan>(*plan.few.expanded);
     expanded->tile = tile;
-    made->expanded = std::move(expanded);
+    made->few.expanded = std::move(expanded);
   }
   return made;
 }
@@ -170,13 +170,13 @@ std::string gpu_tile_class(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {}\n", name_of(problem.type), name_of(problem.out),
                                  static_cast<int>(problem.consumer), static_cast<int>(problem.fold), problem.columns,
-                                 problem.sizes.to_text(), plan.bytes, plan.promoted_states(), plan.alternative_eighths,
-                                 plan.mixed_sixteenths);
-  text += fmt::format("{} {} {} {}\n", plan.sides.x_streams.size(), plan.sides.z_streams.size(), plan.row_slots,
-                      plan.col_slots);
-  if (plan.direct) text += fmt::format("direct {}\n", name_of(problem.points));
-  if (plan.expanded) text += "expanded\n";
-  for (const ir::Program* program : {&plan.update, &plan.alternative, &plan.epilogue})
+                                 problem.sizes.to_text(), plan.input.bytes, plan.promoted_states(),
+                                 plan.pipes.alternative_eighths, plan.pipes.mixed_sixteenths);
+  text += fmt::format("{} {} {} {}\n", plan.sides.x_streams.size(), plan.sides.z_streams.size(),
+                      plan.programs.row_slots, plan.programs.col_slots);
+  if (plan.input.direct) text += fmt::format("direct {}\n", name_of(problem.points));
+  if (plan.few.expanded) text += "expanded\n";
+  for (const ir::Program* program : {&plan.programs.update, &plan.pipes.alternative, &plan.programs.epilogue})
     text += program->outputs.empty() ? "-\n" : program->to_text();
   return text;
 }

@@ -46,7 +46,7 @@ SumPlanes sum_planes(const GpuPairProblem& problem, const Costs& costs) {
   for (const Expr& sum : pair_sums(problem.outputs)) {
     if (!bilinear_of(ir::split({sum}))) continue;
     auto plan = plan_gpu_pairs(problem_of_sum(problem, sum), costs);
-    if (!plan->bilinear) continue;
+    if (!plan->products.bilinear) continue;
     planes[sum] = ir::leaf(ir::Op::pair_value, static_cast<int>(found.plans.size()));
     found.plans.push_back(std::move(plan));
   }

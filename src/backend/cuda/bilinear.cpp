@@ -103,7 +103,8 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
                              bool symmetric, Workspace& workspace)
     : kernels_(kernels), job_(job), panels_(panels), find_centre_(operand_kernels(*kernels.plan, job)) {
   const plan::BilinearTile& product = kernels.plan->problem.product;
-  if (&panels.x() == &panels.z() && shares_operands(kernels.plan->bilinear) && product.weight_units == 0) sides_ = 1;
+  if (&panels.x() == &panels.z() && shares_operands(kernels.plan->products.bilinear) && product.weight_units == 0)
+    sides_ = 1;
   units_ = ceil_div(job.features, 32);
   image_units_ = units_ + product.weight_units;
   row_length_ = ceil_div(job.features, 8) * 8;
@@ -148,7 +149,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
 
 bool SplitProducts::takes_points(std::int64_t groups) {
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  takes_points_ = groups == 1 && plan.problem.points == Dtype::float32 && !plan.direct &&
+  takes_points_ = groups == 1 && plan.problem.points == Dtype::float32 && !plan.input.direct &&
                   packs_points(plan, job_.x, true) && packs_points(plan, job_.z, false);
   writes_panels_ = takes_points_ && chunks_ == 1 && has_few_features(plan);
   return takes_points_;
@@ -173,7 +174,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   const bool has_rows = plan::reads_rows(*kernels_.plan);
   const void* values[] = {a.x, a.z};
   const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x_ld, a.z_ld};
-  const bool early = !kernels_.plan->direct && packs_points(*kernels_.plan, job_.x, true) &&
+  const bool early = !kernels_.plan->input.direct && packs_points(*kernels_.plan, job_.x, true) &&
                      packs_points(*kernels_.plan, job_.z, false);
   for (int s = 0; s < sides_; ++s) {
     const Side& side = side_[s];
@@ -234,7 +235,7 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   if (chunks_ > 1) launch_step("join_norms", {ceil_div(ld, kThreads), sides_});
   const double work = static_cast<double>(group.m) * static_cast<double>(group.n) * static_cast<double>(group.k);
   const bool asks = plan.problem.consumer != plan::Consumer::store || work >= kSampleFrom;
-  if (plan.bilinear.kind == plan::BilinearKind::square && asks)
+  if (plan.products.bilinear.kind == plan::BilinearKind::square && asks)
     launch_step("sample_pairs", {MERCER_SAMPLED_PAIRS / (kThreads / 32)});
 }
 

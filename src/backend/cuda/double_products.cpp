@@ -16,9 +16,9 @@ constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS / 16;
 
 DoubleProducts::DoubleProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels,
                                Workspace& workspace)
-    : kernels_(kernels), job_(job), start_(double_operand_kernels(kernels.plan->bilinear, job)) {
-  if (&panels.x() == &panels.z() && shares_operands(kernels.plan->bilinear)) sides_ = 1;
-  image_k_ = round_up(job.features, kernels.plan->double_tile.tile_k);
+    : kernels_(kernels), job_(job), start_(double_operand_kernels(kernels.plan->products.bilinear, job)) {
+  if (&panels.x() == &panels.z() && shares_operands(kernels.plan->products.bilinear)) sides_ = 1;
+  image_k_ = round_up(job.features, kernels.plan->products.double_tile.tile_k);
   const PackedPanels* sides[] = {&panels.x(), &panels.z()};
   for (int s = 0; s < sides_; ++s) {
     side_[s].image = workspace.add(sides[s]->ld * image_k_ * kDouble);
@@ -83,7 +83,7 @@ void DoubleProducts::launch_tiles(const PairArguments& part, const PairPlace& fi
     launch(kernel, job_, {arguments.tiles_m * blocks_n(arguments)}, tile.threads(),
            plan.shared_bytes(tile, 1 << 20), arguments);
   };
-  put(kernels_.product, plan.double_tile, products);
+  put(kernels_.product, plan.products.double_tile, products);
   if (plan::leaves_pairs(plan)) put(kernels_.tile, plan.tile, a);
 }
 

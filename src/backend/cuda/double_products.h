@@ -20,7 +20,7 @@ class DoubleProducts : public MatrixProducts {
   template <class BlocksN>
   void launch_tiles(const PairArguments& part, const PairPlace& first, const Workspace& workspace,
                     const BlocksN& blocks_n) const;
-  bool of_squares() const { return kernels_.plan->bilinear.kind == plan::BilinearKind::square; }
+  bool of_squares() const { return kernels_.plan->products.bilinear.kind == plan::BilinearKind::square; }
 
   const PairKernels& kernels_;
   const PairJob& job_;

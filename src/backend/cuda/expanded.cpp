@@ -25,7 +25,7 @@ ExpandedSquares::ExpandedSquares(const PairKernels& kernels, const PairJob& job,
   z_ = workspace.add(z_end * job.features * kFloat);
   v_ = workspace.add(z_ld * columns * kFloat);
   row_factors_ = workspace.add(x_ld * kFloat);
-  if (!kernels.plan->wide) return;
+  if (!kernels.plan->few.mma_rhs) return;
   const std::int64_t chunks = plan::expanded_chunk_bytes(job.features);
   powers_ = workspace.add(z_end * static_cast<std::int64_t>(sizeof(int)));
   x_chunks_ = workspace.add(x_ld * chunks);
@@ -39,14 +39,14 @@ ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const
   values.z_expanded = workspace.at<float>(z_);
   values.v_expanded = workspace.at<float>(v_);
   values.row_factors = workspace.at<float>(row_factors_);
-  if (kernels_.plan->wide) {
+  if (kernels_.plan->few.mma_rhs) {
     values.z_powers = workspace.at<int>(powers_);
     values.x_chunks = workspace.at<>(x_chunks_);
     values.z_chunks = workspace.at<>(z_chunks_);
   }
   PairArguments expanded = values;
-  expanded.x = kernels_.plan->wide ? values.x_chunks : values.x_expanded;
-  expanded.z = kernels_.plan->wide ? values.z_chunks : values.z_expanded;
+  expanded.x = kernels_.plan->few.mma_rhs ? values.x_chunks : values.x_expanded;
+  expanded.z = kernels_.plan->few.mma_rhs ? values.z_chunks : values.z_expanded;
   expanded.v = values.v_expanded;
   launch(kernels_.expand, job_, {1}, kWarp * job_.features, 0, values);
   const std::int64_t longest = std::max(group.x_ld, round_up(group.z_ld, kPointsOfTile));
@@ -54,7 +54,7 @@ ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const
     launch(beside(kernels_.expand, name, job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0, values);
   };
   of_points("expand_points");
-  if (kernels_.plan->wide) of_points("write_chunks");
+  if (kernels_.plan->few.mma_rhs) of_points("write_chunks");
   return {expanded, values};
 }
 

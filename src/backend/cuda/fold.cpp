@@ -38,9 +38,9 @@ class FoldLaunch {
       : kernels_(kernels), job_(job), out_(out), workspace_(workspace), panels_(kernels, job, workspace) {
     groups_.steps.resize(5);
     products_ = matrix_products(kernels, job, panels_, 0, false, workspace_);
-    if (kernels.plan->wide) v_.emplace(kernels.plan->problem.product, job, WideOperand::Options{}, workspace_);
-    if (kernels.plan->mixed_sixteenths > 0) mixed_.emplace(kernels, job, panels_, workspace_);
-    if (kernels.plan->expanded) expanded_.emplace(kernels, job, panels_, workspace_);
+    if (kernels.plan->few.mma_rhs) v_.emplace(kernels.plan->problem.product, job, WideOperand::Options{}, workspace_);
+    if (kernels.plan->pipes.mixed_sixteenths > 0) mixed_.emplace(kernels, job, panels_, workspace_);
+    if (kernels.plan->few.expanded) expanded_.emplace(kernels, job, panels_, workspace_);
     rows_ = job.x.count;
     if (kernels.sums.empty()) return;
     rows_ = SumPlanes::rows_of(kernels, job);
@@ -97,16 +97,16 @@ class FoldLaunch {
   Cut cut() const {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     const plan::BilinearTile& product =
-        plan.wide && plan.expanded ? plan.expanded->problem.product : plan.problem.product;
+        plan.few.mma_rhs && plan.few.expanded ? plan.few.expanded->problem.product : plan.problem.product;
     const std::int64_t multiprocessors = kernels_.device->multiprocessors;
     const auto of_tile = [&](const plan::GpuTile& tile, int blocks) -> Cut {
       return {ceil_div(rows_, tile.tile_m), ceil_div(job_.z.count, tile.tile_n), tile.tile_n,
               multiprocessors * blocks};
     };
-    if (plan.has_double_products()) return of_tile(plan.double_tile, plan.double_tile.min_blocks);
-    if (!plan.bilinear && !plan.wide) return of_tile(plan.tile, plan.wave_blocks());
+    if (plan.has_double_products()) return of_tile(plan.products.double_tile, plan.products.double_tile.min_blocks);
+    if (!plan.products.bilinear && !plan.few.mma_rhs) return of_tile(plan.tile, plan.wave_blocks());
     const std::int64_t tile_n =
-        std::max<std::int64_t>(plan.problem.product.columns, plan.wide ? 0 : plan.tile.tile_n);
+        std::max<std::int64_t>(plan.problem.product.columns, plan.few.mma_rhs ? 0 : plan.tile.tile_n);
     return {ceil_div(job_.x.count, product.kRows * product.cluster), ceil_div(job_.z.count, tile_n), tile_n,
             multiprocessors * product.blocks / product.cluster};
   }
@@ -149,7 +149,7 @@ class FoldLaunch {
   }
 
   void run_wide(const Kernel& kernel, const PairArguments& group, bool of_expanded) const {
-    const plan::GpuPairPlan& plan = of_expanded ? *kernels_.plan->expanded : *kernels_.plan;
+    const plan::GpuPairPlan& plan = of_expanded ? *kernels_.plan->few.expanded : *kernels_.plan;
     const plan::BilinearTile& tile = plan.problem.product;
     if (of_expanded)
       v_->write_halves(group, PlainColumns::of_panel(group), workspace_);

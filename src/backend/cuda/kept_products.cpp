@@ -37,7 +37,7 @@ KeptProducts::KeptProducts(const PairKernels& kernels, const PairJob& job, const
                            std::int64_t columns, Workspace& workspace)
     : kernels_(kernels), job_(job), values_(values), write_kept_(kept_operands(job)), columns_(columns),
       padded_(round_up(columns, kUnit)), ld_(round_up(job.x.count, kPadding)) {
-  const plan::BilinearTile& tile = kernels.plan->kept_products->problem.product;
+  const plan::BilinearTile& tile = kernels.plan->products.kept_products->problem.product;
   rows_ = rows_of_part(tile, columns, job.x.count, job.part_bytes, job.hardware().multiprocessors);
   points_ = points_of_part(rows_, job.z.count, job.part_bytes);
   parts_ = ceil_div(job.z.count, points_);
@@ -93,8 +93,8 @@ void KeptProducts::add_part(const PairArguments& group, const PairPlace& first, 
   const std::int64_t padded_rows = round_up(rows, kUnit), units = ceil_div(points, kUnit);
   SplitState* const state = workspace.at<SplitState>(state_) + 1 + first.m / rows_ * parts_ + part;
   values.kept = {workspace.at<unsigned char>(image_), workspace.at<float>(row_scale_), state, padded_rows, units};
-  launch_products(kernels_.kept_values, *kernels_.plan->kept_values, job_, values,
-                  ceil_div(points, kernels_.plan->kept_values->problem.product.columns));
+  launch_products(kernels_.kept_values, *kernels_.plan->products.kept_values, job_, values,
+                  ceil_div(points, kernels_.plan->products.kept_values->problem.product.columns));
 
   const float* const zeros = workspace.at<float>(zeros_);
   BilinearArguments products{};
@@ -116,8 +116,8 @@ void KeptProducts::add_part(const PairArguments& group, const PairPlace& first, 
   products.ranges = 1;
   products.x_end = padded_;
   products.z_end = padded_rows;
-  launch_products(kernels_.kept_products, *kernels_.plan->kept_products, job_, products,
-                  ceil_div(rows, kernels_.plan->kept_products->problem.product.columns));
+  launch_products(kernels_.kept_products, *kernels_.plan->products.kept_products, job_, products,
+                  ceil_div(rows, kernels_.plan->products.kept_products->problem.product.columns));
 }
 
 void KeptProducts::write(MergeArguments& a, const Workspace& workspace) const {

@@ -226,38 +226,42 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
     sources.field_uniforms = named("uniforms of a field", uniforms_of(*problem.field));
   } else if (problem.rank_field) {
     sources.tile = named("rows of a field", codegen::cuda_rank_rows_source(plan));
-  } else if (!plan.wide && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
+  } else if (!plan.few.mma_rhs && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
     sources.tile = named("tile", codegen::cuda_pair_source(plan));
   if (problem.stored_sums) {
     sources.stored_sums = named("sums beside", codegen::cuda_stored_sums_source(*problem.stored_sums));
     sources.field_uniforms = named("uniforms of sums beside", uniforms_of(*problem.stored_sums));
   }
-  if (!plan.direct) {
+  if (!plan.input.direct) {
     sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
     sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
   }
-  sources.uniforms = named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
-                                                                     plan.split.uniforms.size(), plan.uniforms));
-  if (plan.mixed_sixteenths > 0) sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
-  if (plan.differs)
-    sources.differences = named("tile of differences", codegen::cuda_differences_source(plan));
-  if (plan.expanded) {
+  sources.uniforms =
+      named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
+                                                      plan.split.uniforms.size(), plan.programs.uniforms));
+  if (plan.pipes.mixed_sixteenths > 0)
+    sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
+  if (plan.pipes.differs) sources.differences = named("tile of differences", codegen::cuda_differences_source(plan));
+  if (plan.few.expanded) {
     sources.expand = named("operands of expanded squares", codegen::cuda_expand_source(plan));
-    sources.expanded = named("tile of expanded squares", plan.wide ? codegen::cuda_wide_source(*plan.expanded)
-                                                                   : codegen::cuda_pair_source(*plan.expanded));
+    sources.expanded =
+        named("tile of expanded squares", plan.few.mma_rhs ? codegen::cuda_wide_source(*plan.few.expanded)
+                                                           : codegen::cuda_pair_source(*plan.few.expanded));
   }
   if (doubles)
     sources.product = named("products of float64", codegen::cuda_double_source(plan));
-  else if (plan.bilinear)
+  else if (plan.products.bilinear)
     sources.product = named("products", codegen::cuda_bilinear_source(plan));
   if (plan.keeps()) {
     sources.kept_values = named("powers", codegen::cuda_kept_source(plan));
-    sources.kept_products = named("products of stored values", codegen::cuda_bilinear_source(*plan.kept_products));
+    sources.kept_products =
+        named("products of stored values", codegen::cuda_bilinear_source(*plan.products.kept_products));
   } else if (plan.rates()) {
     sources.rated = named("products of powers", codegen::cuda_bilinear_source(plan, true));
   }
-  if (plan.wide) sources.product = named("products with v", codegen::cuda_wide_source(plan));
-  const bool lists = plan.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
+  if (plan.few.mma_rhs) sources.product = named("products with v", codegen::cuda_wide_source(plan));
+  const bool lists =
+      plan.products.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
   if (lists) sources.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
@@ -303,7 +307,7 @@ const char* tile_function(const plan::GpuPairPlan& plan) {
 }
 const char* product_function(const plan::GpuPairPlan& plan) {
   if (plan.has_double_products()) return "pair_tile";
-  return plan.wide ? "wide_tile" : "bilinear_tile";
+  return plan.few.mma_rhs ? "wide_tile" : "bilinear_tile";
 }
 
 using PairRows = std::vector<KernelRow<PairKernels>>;
@@ -326,7 +330,7 @@ PairRows rows_of(PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> plan,
                    {&texts.integers, "pair_tile", &PairKernels::integers, &of},
                    {&texts.differences, "pair_tile", &PairKernels::differences, &of},
                    {&texts.expand, "start_expanded", &PairKernels::expand, &of},
-                   {&texts.expanded, of.plan->wide ? "wide_tile" : "pair_tile", &PairKernels::expanded, &of},
+                   {&texts.expanded, of.plan->few.mma_rhs ? "wide_tile" : "pair_tile", &PairKernels::expanded, &of},
                    {&texts.product, product_function(*of.plan), &PairKernels::product, &of},
                    {&texts.rated, "bilinear_tile", &PairKernels::rated, &of},
                    {&texts.kept_values, "bilinear_tile", &PairKernels::kept_values, &of},
@@ -392,7 +396,7 @@ bool take_bare_sums(PairKernels& kernels, const PairRows& rows, jit::FoundBinari
   auto bare = std::make_shared<BareSums>();
   bare->finish = load(made->first[0], "finish_stored", job);
   if (has_arrays(job)) bare->uniforms = load(made->first[1], uniforms->function, job);
-  const bool allows = !kernels.plan->allowance.outputs.empty();
+  const bool allows = !kernels.plan->loss.allowance.outputs.empty();
   sums->values = std::make_shared<BareValues>(kernels.plan, allows ? beside(bare->finish, "allow", job) : Kernel{});
   bare->sums = sums;
   kernels.bare = bare;
@@ -411,11 +415,11 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
   std::optional<jit::FoundBinaries> known;
   const bool lists = job.rehearsal() != nullptr && job.rehearsal()->lists_bare_sums;
   if (first == FirstCall::on_bare_sums && lists) list_bare_sums(*plan, job);
-  if (first == FirstCall::on_bare_sums && comes_first(job) && plan->planes.empty()) {
+  if (first == FirstCall::on_bare_sums && comes_first(job) && plan->products.planes.empty()) {
     known = jit::CudaCompiler::shared().find_all(texts_of(rows));
     if (!known->is_complete() && take_bare_sums(*kernels, rows, *known, job)) return kernels;
   }
-  for (const auto& plane : plan->planes) {
+  for (const auto& plane : plan->products.planes) {
     auto sum = std::make_shared<PairKernels>();
     const PairRows more = rows_of(*sum, plane, job.type, job, sources);
     rows.insert(rows.end(), more.begin(), more.end());
@@ -502,11 +506,12 @@ Kernel quantise_points_kernels(Dtype points, const PairJob& job) {
 bool has_few_features(const plan::GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
   return problem.consumer == plan::Consumer::store && problem.product.brief > 0 && problem.points == Dtype::float32 &&
-         !plan.bilinear.weighted() && !plan.direct && plan.row_slots == 0 && plan.col_slots == 0;
+         !plan.products.bilinear.weighted() && !plan.input.direct && plan.programs.row_slots == 0 &&
+         plan.programs.col_slots == 0;
 }
 
 Kernel operand_kernels(const plan::GpuPairPlan& plan, const PairJob& job) {
-  const plan::Bilinear& own = plan.bilinear;
+  const plan::Bilinear& own = plan.products.bilinear;
   const bool squares = own.kind == plan::BilinearKind::square, few_features = has_few_features(plan);
   return shared_kernel("find_centre", fmt::format("operands {} {} {}", squares, few_features, own.multiplier_text), job,
                        [&] { return codegen::cuda_operands_source(squares, own.multiplier, few_features); });

@@ -19,7 +19,7 @@ static_assert(plan::Bilinear::kMostUniforms == MERCER_UNIFORM_FACTORS);
 UniformFactors uniform_factors(const plan::GpuPairPlan& plan, const PairArguments& group) {
   UniformFactors factors{};
   factors.params = group.params;
-  for (const plan::UniformFactor& uniform : plan.bilinear.uniforms) {
+  for (const plan::UniformFactor& uniform : plan.products.bilinear.uniforms) {
     const auto slot = static_cast<std::size_t>(uniform.slot);
     const int at = factors.count++;
     factors.slot[at] = uniform.slot;
@@ -39,7 +39,7 @@ bool shares_operands(const plan::Bilinear& bilinear) {
 
 std::unique_ptr<MatrixProducts> matrix_products(const PairKernels& kernels, const PairJob& job, const Panels& panels,
                                                 std::int64_t rows, bool symmetric, Workspace& workspace) {
-  if (!kernels.plan->bilinear) return nullptr;
+  if (!kernels.plan->products.bilinear) return nullptr;
   if (kernels.plan->has_double_products()) return std::make_unique<DoubleProducts>(kernels, job, panels, workspace);
   return std::make_unique<SplitProducts>(kernels, job, panels, rows, symmetric, workspace);
 }

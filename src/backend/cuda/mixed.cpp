@@ -18,8 +18,8 @@ constexpr std::int64_t kMostRepairs = 1 << 18;
 
 /// Whether panels have the points' own features, and nothing beside them.
 bool reads_plain_points(const plan::GpuPairPlan& plan) {
-  return plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams) && plan.row_slots == 0 &&
-         plan.col_slots == 0;
+  return plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams) &&
+         plan.programs.row_slots == 0 && plan.programs.col_slots == 0;
 }
 
 /// Tiles that a block of differences stores one after the other, so that the next one's slices are on their way while
@@ -132,7 +132,7 @@ void MixedPipes::prepare(const PairArguments& one, const MixedArguments& mixed, 
   if (!has_integers()) return;
   const QuantisePointsArguments points = reads_points_ ? of_points(mixed, workspace) : QuantisePointsArguments{};
   if (reads_points_) launch_overlapping(find_ranges_, job_, {range_blocks(), sides_}, kRangeThreads, points);
-  if (!kernels_.plan->allowance.outputs.empty()) {
+  if (!kernels_.plan->loss.allowance.outputs.empty()) {
     PairArguments members = one;
     members.mixed = mixed.state;
     if (kernels_.values) {
@@ -183,14 +183,15 @@ void MixedPipes::launch_differences(const PairArguments& values, const MixedArgu
   differences.z_rows = static_cast<const float*>(values.z);
   differences.x = mixed.side[0].pieces;
   differences.z = mixed.side[1].pieces;
-  differences.tiles_m = ceil_div(values.m, plan.difference_tile.tile_m);
-  differences.tiles_n = ceil_div(values.n, plan.difference_tile.tile_n);
+  differences.tiles_m = ceil_div(values.m, plan.pipes.difference_tile.tile_m);
+  differences.tiles_n = ceil_div(values.n, plan.pipes.difference_tile.tile_n);
   differences.splits = static_cast<int>(
       ceil_div(differences.tiles_n, values.symmetric != 0 ? 1
                                                          : tiles_of_block(differences.tiles_m, differences.tiles_n,
                                                                           kernels_.device->multiprocessors)));
   launch_overlapping(kernels_.differences, job_, {differences.tiles_m * differences.splits},
-                     plan.difference_tile.threads() + kFeedingThreads, differences, plan.difference_shared_bytes());
+                     plan.pipes.difference_tile.threads() + kFeedingThreads, differences,
+                     plan.difference_shared_bytes());
 }
 
 void MixedPipes::run(const PairArguments& a, std::int64_t groups, std::int64_t blocks_of_group, Dtype out,

@@ -28,8 +28,8 @@ class MixedPipes {
                     const Workspace& workspace) const;
 
  private:
-  bool has_integers() const { return kernels_.plan->mixed_sixteenths > 0; }
-  bool has_differences() const { return kernels_.plan->differs; }
+  bool has_integers() const { return kernels_.plan->pipes.mixed_sixteenths > 0; }
+  bool has_differences() const { return kernels_.plan->pipes.differs; }
   /// Where points have kernels of their own (kernels/cuda/quantise_points.cuh).
   QuantisePointsArguments of_points(const MixedArguments& mixed, const Workspace& workspace) const;
   /// Of values that no integers stand for.

@@ -13,7 +13,7 @@ std::int64_t rows_of_part(const PairJob& job, std::int64_t row_bytes) {
 PairValues::PairValues(const PairKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)
     : kernels_(kernels), job_(job), panels_(kernels, job, workspace) {
   const bool finds = kernels.plan->problem.consumer == plan::Consumer::nearest;
-  if (finds && kernels.plan->bilinear)
+  if (finds && kernels.plan->products.bilinear)
     finder_.emplace(kernels, job, panels_, rows, false, workspace);
   else
     products_ = matrix_products(kernels, job, panels_, rows, false, workspace);

@@ -17,7 +17,7 @@ constexpr std::int64_t kMostBlocks = 0x7fffffff;
 /// with their parameters in the arguments store one item.
 bool is_member_axis(const Panels& panels, const PairJob& job, const plan::GpuPairPlan& plan, std::size_t axis) {
   return !plan.problem.by_value && job.batch[axis] > 1 && panels.x().batch_steps[axis] == 0 &&
-         panels.z().batch_steps[axis] == 0 && !panels.params().differs(plan.accumulation_params, axis);
+         panels.z().batch_steps[axis] == 0 && !panels.params().differs(plan.programs.accumulation_params, axis);
 }
 
 /// Axes along which the sums in planes differ, or no items share an accumulation.
@@ -27,7 +27,8 @@ std::vector<bool> axes_of_sums(const plan::GpuPairPlan& plan, const PairJob& job
   for (std::size_t axis = 0; axis < job.batch.size(); ++axis) {
     for (const JobSide* side : {&job.x, &job.z})
       differ[axis] = differ[axis] || side->points.steps(axis) || side->user.steps(axis);
-    for (const Expr& leaf : plan.accumulation_params) differ[axis] = differ[axis] || job.param(leaf).array.steps(axis);
+    for (const Expr& leaf : plan.programs.accumulation_params)
+      differ[axis] = differ[axis] || job.param(leaf).array.steps(axis);
     for (std::size_t p = 0; packed && p < plan.split.params.size(); ++p)
       differ[axis] = differ[axis] || job.param(plan.split.params[p]).array.steps(axis);
   }

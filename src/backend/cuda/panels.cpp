@@ -71,13 +71,13 @@ std::vector<std::int64_t> full(const std::vector<std::int64_t>& steps, std::size
 }  // namespace
 
 ParamPlan param_plan(const plan::GpuPairPlan& plan) {
-  return {&plan.split.params, &plan.uniforms, plan.split.uniforms.size()};
+  return {&plan.split.params, &plan.programs.uniforms, plan.split.uniforms.size()};
 }
 
 bool reciprocals_are_normal(const plan::GpuPairPlan& plan, const PairJob& job) {
-  if (plan.reciprocals.empty()) return true;
+  if (plan.programs.reciprocals.empty()) return true;
   const std::vector<double> values = number_values(param_plan(plan), job);
-  return std::all_of(plan.reciprocals.begin(), plan.reciprocals.end(), [&](int u) {
+  return std::all_of(plan.programs.reciprocals.begin(), plan.programs.reciprocals.end(), [&](int u) {
     return std::isnormal(static_cast<float>(values[plan.split.params.size() + static_cast<std::size_t>(u)]));
   });
 }
@@ -87,7 +87,8 @@ Panels::Panels(const PairKernels& kernels, const PairJob& job, Workspace& worksp
   const plan::GpuPairPlan& plan = *kernels.plan;
   if (job.weights.data != nullptr) weights_ = workspace.add(job.features * size_in(job.type));
   x_ = lay_out(true, workspace);
-  same_ = !plan.direct && job.same_points && plain(plan.sides) && plan.row_slots == 0 && plan.col_slots == 0;
+  same_ = !plan.input.direct && job.same_points && plain(plan.sides) && plan.programs.row_slots == 0 &&
+          plan.programs.col_slots == 0;
   if (!same_) z_ = lay_out(false, workspace);
 }
 
@@ -97,7 +98,7 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
   const bool params = params_.in_table() && reads_params(plan.sides, of_x);
   PackedPanels panels;
   panels.ld = padded(side.count);
-  if (plan.direct) {
+  if (plan.input.direct) {
     panels.batch_steps = full(side.points.batch_strides, job_.batch.size());
     return panels;
   }
@@ -111,7 +112,7 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
   }
   const std::int64_t streams =
       static_cast<std::int64_t>(of_x ? plan.sides.x_streams.size() : plan.sides.z_streams.size());
-  const std::int64_t slots = of_x ? plan.row_slots : plan.col_slots;
+  const std::int64_t slots = of_x ? plan.programs.row_slots : plan.programs.col_slots;
   const std::int64_t rows = plan.panel_rows(job_.features) * streams;
   panels.values = workspace.add(panels.sets * rows * panels.ld * size_in(job_.type));
   panels.slots = workspace.add(panels.sets * slots * panels.ld * size_in(job_.type));
@@ -120,7 +121,7 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
 
 void Panels::run(const Workspace& workspace, const PanelRanges& ranges) const {
   params_.run(kernels_.uniforms, workspace);
-  if (kernels_.plan->direct) return;
+  if (kernels_.plan->input.direct) return;
   PackArguments x = pack_arguments(true, workspace), z = same_ ? x : pack_arguments(false, workspace);
   x.ranges = ranges.x;
   z.ranges = ranges.z;
@@ -183,7 +184,8 @@ PackArguments Panels::pack_arguments(bool of_x, const Workspace& workspace) cons
   params_.write_wide(a.params, a.numbers, workspace);
   a.param_count = params_.count();
   a.values = workspace.at<>(panels.values);
-  a.slots = (of_x ? kernels_.plan->row_slots : kernels_.plan->col_slots) > 0 ? workspace.at<>(panels.slots) : nullptr;
+  const plan::PairPrograms& programs = kernels_.plan->programs;
+  a.slots = (of_x ? programs.row_slots : programs.col_slots) > 0 ? workspace.at<>(panels.slots) : nullptr;
   a.count = side.count;
   a.ld = panels.ld;
   a.k = job_.features;
@@ -197,8 +199,8 @@ PackArguments Panels::pack_arguments(bool of_x, const Workspace& workspace) cons
 PairArguments Panels::arguments(const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments a{};
-  a.x = plan.direct ? job_.x.points.data : workspace.at<>(x().values);
-  a.z = plan.direct ? job_.z.points.data : workspace.at<>(z().values);
+  a.x = plan.input.direct ? job_.x.points.data : workspace.at<>(x().values);
+  a.z = plan.input.direct ? job_.z.points.data : workspace.at<>(z().values);
   a.x_point = job_.x.point_stride;
   a.x_feature = job_.x.feature_stride;
   a.z_point = job_.z.point_stride;
@@ -228,10 +230,10 @@ PairArguments part_of(const PairArguments& a, const PairPlace& first, std::int64
   const plan::GpuPairPlan& plan = *kernels.plan;
   PairArguments part = a;
   const auto places = [&](const JobSide& side, std::int64_t at, std::size_t streams) {
-    return plan.direct ? at * side.point_stride
-                       : at * plan.panel_rows(job.features) * static_cast<std::int64_t>(streams);
+    return plan.input.direct ? at * side.point_stride
+                             : at * plan.panel_rows(job.features) * static_cast<std::int64_t>(streams);
   };
-  const Dtype type = plan.direct ? job.x.points.dtype : job.type;
+  const Dtype type = plan.input.direct ? job.x.points.dtype : job.type;
   part.x = shifted(a.x, places(job.x, first.m, plan.sides.x_streams.size()), type);
   part.z = shifted(a.z, places(job.z, first.n, plan.sides.z_streams.size()), type);
   part.row = shifted(a.row, first.m, job.type);
@@ -259,8 +261,8 @@ PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::G
   one.groups = {};
   one.x = shifted(a.x, sets.x * a.x_ld * a.k, type);
   one.z = shifted(a.z, sets.z * a.z_ld * a.k, type);
-  one.row = shifted(a.row, sets.x * plan.row_slots * a.x_ld, type);
-  one.col = shifted(a.col, sets.z * plan.col_slots * a.z_ld, type);
+  one.row = shifted(a.row, sets.x * plan.programs.row_slots * a.x_ld, type);
+  one.col = shifted(a.col, sets.z * plan.programs.col_slots * a.z_ld, type);
   one.params = shifted(a.params, offset_of(a.groups, a.item_step, group) * a.param_count, type);
   one.v = shifted(a.v, offset_of(a.groups, a.v_step, group), type);
   one.out = static_cast<char*>(a.out) +

@@ -35,7 +35,7 @@ std::shared_ptr<const PairKernels> kernels_of(const plan::BilinearTile& tile, co
   problem.shared_per_block = device.shared_per_block;
   const auto plan = plan::plan_gpu_pairs(problem);
   std::shared_ptr<const PairKernels> kernels;
-  if (plan->bilinear) kernels = compile_pair_kernels(plan, Dtype::float32, job);
+  if (plan->products.bilinear) kernels = compile_pair_kernels(plan, Dtype::float32, job);
   if (!is_loaded) return kernels;
   const std::lock_guard lock(mutex);
   return known.emplace(key, kernels).first->second;

@@ -188,7 +188,7 @@ std::shared_ptr<const GpuPairPlan> plan_lowrank(const Request& request, const Co
   problem.columns = problem.product.wide;
   problem.rank_field = std::move(field);
   auto plan = plan_gpu_pairs(problem, planner.costs());
-  return plan->bilinear ? plan : nullptr;
+  return plan->products.bilinear ? plan : nullptr;
 }
 
 Considered grad_lowrank(const Request& request, const Costs& costs, Planner& planner) {

@@ -52,7 +52,7 @@ Considered consider_gemm(const Request& request, const Costs& costs, Planner& pl
   problem.product = gemm_tile(request, costs);
   if (!problem.product) return no_gemm_tile(request, costs);
   problem.product.by_warps = request.device.by_warps;
-  if (!planner.plan(problem)->bilinear) return no_gemm(planner.forms());
+  if (!planner.plan(problem)->products.bilinear) return no_gemm(planner.forms());
   const bool is_double = request.type == Dtype::float64;
   const char* const of_float = request.precision == Precision::fp32 ? kOfPieces : kOfSingle;
   return Offer{FusedPlan{problem}, is_double ? kOfFloat64 : of_float};
@@ -84,9 +84,9 @@ Considered mma_rhs(const Request& request, const Costs& costs, Planner& planner)
     return Refusal{"pairs (and a precision other than \"direct\")", costs.wide_from, request.pairs()};
   problem.expands = expands(request, costs);
   const auto plan = planner.plan(problem);
-  if (!plan->wide) return Refusal{"it needs float32, warpgroups (compute capability 9.0) and a short epilogue"};
+  if (!plan->few.mma_rhs) return Refusal{"it needs float32, warpgroups (compute capability 9.0) and a short epilogue"};
   Offer offer{FusedPlan{problem}, kOfFloat32};
-  if (plan->expanded) offer.needs = "norms near their smallest, else differences: the other kernel of this way";
+  if (plan->few.expanded) offer.needs = "norms near their smallest, else differences: the other kernel of this way";
   return offer;
 }
 
@@ -98,8 +98,9 @@ Considered precomputed_sums(const Request& request, const Costs& costs, Planner&
                ? Refusal{"features", static_cast<double>(costs.sums_features), static_cast<double>(request.k)}
                : no_gemm_tile(request, costs);
   const auto plan = planner.plan(problem);
-  if (plan->planes.empty()) return Refusal{"none of several sums over the features is a product of two matrices"};
-  const std::int64_t row = request.n * static_cast<std::int64_t>(size_of(request.type) * plan->planes.size());
+  if (plan->products.planes.empty())
+    return Refusal{"none of several sums over the features is a product of two matrices"};
+  const std::int64_t row = request.n * static_cast<std::int64_t>(size_of(request.type) * plan->products.planes.size());
   return Offer{FusedPlan{problem}, bound_of(request), row * rows_of_part(request.m, row / 4, request.part_bytes)};
 }
 
@@ -126,7 +127,7 @@ Considered dual_pipe(const Request& request, const Costs& costs, Planner& planne
   if (problem.mixed_work == MixedWork::little)
     return Refusal{"pairs times features", costs.much_mixed_work / costs.some_parts,
                    request.pairs() * static_cast<double>(request.k)};
-  if (planner.plan(problem)->mixed_sixteenths == 0)
+  if (planner.plan(problem)->pipes.mixed_sixteenths == 0)
     return planner.forms().absolute_differences != 1
                ? Refusal{"the formula has no single sum of |x - z| in float32"}
                : Refusal{"integers would save less than quantising costs, or what they lose would be seen"};
@@ -136,7 +137,7 @@ Considered dual_pipe(const Request& request, const Costs& costs, Planner& planne
 Considered tensor_core_differences(const Request& request, const Costs& costs, Planner& planner) {
   const GpuPairProblem problem = mixed_problem(request, costs);
   if (!problem.differs) return Refusal{"tiles would leave more than a tenth of the multiprocessors idle"};
-  if (!planner.plan(problem)->differs)
+  if (!planner.plan(problem)->pipes.differs)
     return Refusal{"it needs float32, warpgroups (compute capability 9.0) and a sum of additions of x - z alone"};
   return Offer{FusedPlan{problem}, "differences within 2^-23 of each", 0,
                "finite values with digits above 2^-126, else the values themselves: direct"};
@@ -149,7 +150,7 @@ Considered expanded(const Request& request, const Costs& costs, Planner& planner
                : Refusal{"pairs (and a precision other than \"direct\")", costs.expanded_from, request.pairs()};
   GpuPairProblem problem = problem_of(request);
   problem.expands = true;
-  if (!planner.plan(problem)->expanded) return Refusal{"the formula is no Gauss kernel, or v has several columns"};
+  if (!planner.plan(problem)->few.expanded) return Refusal{"the formula is no Gauss kernel, or v has several columns"};
   return Offer{FusedPlan{problem}, kOfFloat32, 0, "norms near their smallest, else differences: direct"};
 }
 

@@ -44,7 +44,7 @@ Considered materialised(const Request& request, const Costs& costs, Planner& pla
   values.by_value = values.normal_reciprocals = false;
   values.product = values_tile(request, costs);
   values.plane_product = plane_tile(request, costs);
-  if (!planner.plan(values)->planes.empty())
+  if (!planner.plan(values)->products.planes.empty())
     if (const auto refusal = no_gain(request, costs, true)) return *refusal;
   return Offer{StoredPlan{values, product_plan(*std::move(product), planner)}, kBound, stored_bytes(request)};
 }

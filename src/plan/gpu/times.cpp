@@ -18,24 +18,25 @@ double points_bytes(const Request& request) {
 GpuTimes pair_times(const GpuPairPlan& plan, const Request& request, const FloorOf& of, const GpuInfo& gpu) {
   constexpr double kPieces = 3;
   const double pairs = request.pairs();
-  const bool starts_otherwise = !plan.first_update.code.empty();  // one feature takes the shorter program
+  const bool starts_otherwise = !plan.programs.first_update.code.empty();  // one feature takes the shorter program
   const double features = real(request.k - (starts_otherwise ? 1 : 0));
   GpuTimes times = gpu_times(mean_update_cost(plan, of.quantised), plan.problem.type, pairs * features, gpu);
-  if (starts_otherwise) times += gpu_times(count_gpu(plan.first_update), plan.problem.type, pairs, gpu);
+  if (starts_otherwise) times += gpu_times(count_gpu(plan.programs.first_update), plan.problem.type, pairs, gpu);
   const double elements = pairs * real(request.k);
   constexpr double kNumbers = 16;  // of a difference by tensor cores
-  if (plan.differs && !(of.quantised && plan.mixed_sixteenths > 0)) times += gpu_tensor_times(elements * kNumbers, gpu);
-  for (const auto& plane : plan.planes)
+  if (plan.pipes.differs && !(of.quantised && plan.pipes.mixed_sixteenths > 0))
+    times += gpu_tensor_times(elements * kNumbers, gpu);
+  for (const auto& plane : plan.products.planes)
     times += plane->has_double_products() ? gpu_double_tensor_times(elements, gpu)
                                           : gpu_tensor_times(elements * kPieces, gpu);
-  return times += gpu_times(count_gpu(plan.epilogue), plan.problem.type, pairs * of.items, gpu);
+  return times += gpu_times(count_gpu(plan.programs.epilogue), plan.problem.type, pairs * of.items, gpu);
 }
 
 GpuTimes gemm_times(const GpuPairPlan& plan, const Request& request, const FloorOf& of, const GpuInfo& gpu) {
   const double elements = request.pairs() * real(request.k);
   GpuTimes times = plan.has_double_products() ? gpu_double_tensor_times(elements, gpu)
                                               : gpu_tensor_times(elements * of.products, gpu);
-  return times += gpu_times(count_gpu(plan.epilogue), plan.problem.type, request.pairs() * of.items, gpu);
+  return times += gpu_times(count_gpu(plan.programs.epilogue), plan.problem.type, request.pairs() * of.items, gpu);
 }
 
 /// Values times v: three products of 16 bits, or of tf32 at half their rate; else a multiply-add for every column.
@@ -112,9 +113,9 @@ double output_bytes(const Request& request, const FloorOf& of) {
 }  // namespace
 
 GpuTimes values_times(const GpuPairPlan& plan, const Request& request, const FloorOf& of, const GpuInfo& gpu) {
-  if (plan.bilinear) return gemm_times(plan, request, of, gpu);
-  const bool expands = plan.expanded && of.quantised;
-  return pair_times(expands ? *plan.expanded : plan, request, of, gpu);
+  if (plan.products.bilinear) return gemm_times(plan, request, of, gpu);
+  const bool expands = plan.few.expanded && of.quantised;
+  return pair_times(expands ? *plan.few.expanded : plan, request, of, gpu);
 }
 
 GpuTimes way_times(const Request& request, const Offer& offer, const FloorOf& of, const GpuInfo& gpu,
@@ -125,7 +126,7 @@ GpuTimes way_times(const Request& request, const Offer& offer, const FloorOf& of
   const auto plan = planner.plan(offer.pairs());
   const StoredPlan* stored = std::get_if<StoredPlan>(&offer.plan);
   FloorOf values = of;
-  if (plan->sums_decide) values.items = 0;
+  if (plan->folding.sums_decide) values.items = 0;
   GpuTimes times = values_times(*plan, request, values, gpu) * passes_of(*plan, stored != nullptr, request);
   const GpuFieldProblem* product = stored != nullptr ? &stored->product->problem : nullptr;
   if (request.verb == Verb::product) times += columns_times(*plan, product, request, gpu);

@@ -376,32 +376,32 @@ class Collection {
     add({name + ".merge", std::move(sources.merge), 128});
     add({name + ".integers", std::move(sources.integers), plan->tile.threads(), plan->tile.min_blocks,
          plan->shared_bytes(1 << 20)});
-    if (plan->differs)
-      add({name + ".differences", std::move(sources.differences), plan->difference_tile.threads(),
-           plan->difference_tile.min_blocks, plan->difference_shared_bytes()});
+    if (plan->pipes.differs)
+      add({name + ".differences", std::move(sources.differences), plan->pipes.difference_tile.threads(),
+           plan->pipes.difference_tile.min_blocks, plan->difference_shared_bytes()});
     if (plan->has_double_products())
-      add({name + ".products", std::move(sources.product), plan->double_tile.threads(), plan->double_tile.min_blocks,
-           plan->shared_bytes(plan->double_tile, 1 << 20)});
+      add({name + ".products", std::move(sources.product), plan->products.double_tile.threads(),
+           plan->products.double_tile.min_blocks, plan->shared_bytes(plan->products.double_tile, 1 << 20)});
     else
       add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
            plan->problem.product.blocks, plan->product_shared_bytes()});
     add({name + ".rated", std::move(sources.rated), plan->problem.product.threads(), plan->problem.product.blocks,
          plan->product_shared_bytes()});
     if (plan->keeps()) {
-      add_product(name + ".kept-values", std::move(sources.kept_values), *plan->kept_values);
-      add_product(name + ".kept-products", std::move(sources.kept_products), *plan->kept_products);
+      add_product(name + ".kept-values", std::move(sources.kept_values), *plan->products.kept_values);
+      add_product(name + ".kept-products", std::move(sources.kept_products), *plan->products.kept_products);
     }
     add({name + ".repair", std::move(sources.repair)});
     add({name + ".stored-sums", std::move(sources.stored_sums)});
     if (plan::bare_sums(*plan) != nullptr)
       add({name + ".finish", cuda_source(name, codegen::cuda_finish_source(*plan), target_)});
     add({name + ".expand", std::move(sources.expand)});
-    if (plan->wide && plan->expanded)
-      add({name + ".expanded", std::move(sources.expanded), plan->expanded->problem.product.threads(),
-           plan->expanded->problem.product.blocks, plan->expanded->product_shared_bytes()});
-    else if (plan->expanded)
-      add({name + ".expanded", std::move(sources.expanded), plan->expanded->tile.threads(),
-           plan->expanded->tile.min_blocks, plan->shared_bytes(1 << 20)});
+    if (plan->few.mma_rhs && plan->few.expanded)
+      add({name + ".expanded", std::move(sources.expanded), plan->few.expanded->problem.product.threads(),
+           plan->few.expanded->problem.product.blocks, plan->few.expanded->product_shared_bytes()});
+    else if (plan->few.expanded)
+      add({name + ".expanded", std::move(sources.expanded), plan->few.expanded->tile.threads(),
+           plan->few.expanded->tile.min_blocks, plan->shared_bytes(1 << 20)});
   }
 
   void add_product(const std::string& name, jit::CudaSource source, const plan::GpuPairPlan& plan) {
@@ -524,7 +524,7 @@ class Collection {
     pairs.columns = pairs.product.wide;
     pairs.rank_field = std::move(field);
     const auto plan = plan::plan_gpu_pairs(pairs);
-    ASSERT_TRUE(plan->bilinear) << row.name;
+    ASSERT_TRUE(plan->products.bilinear) << row.name;
     PairSources sources = pair_sources(*plan, row.type, row.type, target_);
     add({std::string(row.name) + ".rows", std::move(sources.tile)});
     add({row.name, std::move(sources.product), plan->problem.product.threads(), plan->problem.product.blocks,

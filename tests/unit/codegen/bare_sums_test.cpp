@@ -32,9 +32,9 @@ std::shared_ptr<const GpuPairPlan> bare_of(const GpuPairProblem& problem) {
 
 std::string texts_of(const GpuPairPlan& plan) {
   std::string texts = codegen::cuda_pair_source(plan);
-  if (plan.mixed_sixteenths > 0) texts += codegen::cuda_integers_source(plan);
-  if (plan.differs) texts += codegen::cuda_differences_source(plan);
-  if (plan.bilinear) texts += codegen::cuda_bilinear_source(plan) + codegen::cuda_repair_source(plan);
+  if (plan.pipes.mixed_sixteenths > 0) texts += codegen::cuda_integers_source(plan);
+  if (plan.pipes.differs) texts += codegen::cuda_differences_source(plan);
+  if (plan.products.bilinear) texts += codegen::cuda_bilinear_source(plan) + codegen::cuda_repair_source(plan);
   return texts + codegen::cuda_pack_source(plan, true, Dtype::float32);
 }
 

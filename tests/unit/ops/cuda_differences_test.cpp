@@ -167,7 +167,7 @@ TEST(TensorCoreDifferences, ThePlanChoosesThem) {
     problem.differs = true;
     problem.sizes = plan::sizes_of(30000, 30000, 1024, 132);
     change(problem);
-    return plan::plan_gpu_pairs(problem)->differs;
+    return plan::plan_gpu_pairs(problem)->pipes.differs;
   };
   const auto as_it_is = [](plan::GpuPairProblem&) {};
   for (const char* text :

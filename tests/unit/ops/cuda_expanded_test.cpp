@@ -268,23 +268,23 @@ TEST(ExpandedSquares, ThePlanSaysSo) {
     problem.product = plan::wide_tile(100000, 100000, k, columns, Precision::fp32, plan::costs_of(90));
     return plan::plan_gpu_pairs(problem);
   };
-  EXPECT_TRUE(planned(kGauss, 3, 1)->expanded);
+  EXPECT_TRUE(planned(kGauss, 3, 1)->few.expanded);
   EXPECT_NE(planned(kGauss, 3, 1)->to_text().find("expanded"), std::string::npos);
-  EXPECT_FALSE(planned(kGauss, 9, 1)->expanded);
-  EXPECT_FALSE(planned(kGauss, 3, 2)->expanded);
-  EXPECT_TRUE(planned(kGauss, 3, 16)->expanded && planned(kGauss, 3, 16)->expanded->wide);
+  EXPECT_FALSE(planned(kGauss, 9, 1)->few.expanded);
+  EXPECT_FALSE(planned(kGauss, 3, 2)->few.expanded);
+  EXPECT_TRUE(planned(kGauss, 3, 16)->few.expanded && planned(kGauss, 3, 16)->few.expanded->few.mma_rhs);
   // Blocks that a multiprocessor has together fit its shared memory, of which each has a KiB more.
   constexpr std::int64_t kShared = 228 * 1024, kReserved = 1024;
   for (std::int64_t k = 1; k <= plan::kMostExpandedFeatures; ++k)
     for (std::int64_t columns : {5, 16, 24, 32, 40}) {
-      const auto tiles = planned(kGauss, k, columns)->expanded;
+      const auto tiles = planned(kGauss, k, columns)->few.expanded;
       const plan::BilinearTile& tile = tiles->problem.product;
       EXPECT_EQ(tile.by_warps, columns <= (k <= 4 ? 32 : k == 8 ? 16 : 24)) << k << " features, " << columns;
       EXPECT_LE(tile.blocks * (tiles->product_shared_bytes() + kReserved), kShared) << k << " features, " << columns;
     }
   for (const char* other : {"exp(-sum(abs(x-z))/h)", "1/(1+sum((x-z)^2))", "exp(-sqrt(sum((x-z)^2))/h)",
                             "exp(-sum(w*(x-z)^2))", "exp(-sum((x-z)^2)*row)"})
-    EXPECT_FALSE(planned(other, 3, 1)->expanded) << other;
+    EXPECT_FALSE(planned(other, 3, 1)->few.expanded) << other;
 }
 
 }  // namespace

@@ -391,7 +391,7 @@ TEST(MixedPipes, ThePlanAsksForAnAllowance) {
     problem.mixed_work = work;
     problem.consumer = consumer;
     problem.sizes = plan::sizes_of(30000, 30000, features, 132);
-    return plan::plan_gpu_pairs(problem)->mixed_sixteenths > 0;
+    return plan::plan_gpu_pairs(problem)->pipes.mixed_sixteenths > 0;
   };
   using enum plan::Consumer;
   for (const char* text : {kLaplace, "a*exp(-2*sum(abs(x-z))/b)", "exp(1 - g*sum(abs(x-z)))/K"}) {

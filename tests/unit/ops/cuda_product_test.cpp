@@ -623,7 +623,7 @@ TEST(TensorCoreProducts, ThePlanSaysSo) {
   for (int columns : {1, 4, 5, 16}) {
     problem.columns = columns;
     problem.product = plan::bilinear_fold_tile(50000, 50000, 256, columns, Precision::fp32, plan::costs_of(90));
-    EXPECT_TRUE(plan::plan_gpu_pairs(problem)->bilinear) << columns << " columns must fit shared memory";
+    EXPECT_TRUE(plan::plan_gpu_pairs(problem)->products.bilinear) << columns << " columns must fit shared memory";
   }
 }
 

@@ -117,7 +117,7 @@ TEST(SumPlanes, TermsOfOneSum) {
         }
     bool all = true;
     context.state().cuda_pairs.erase_if([&](const cuda::PairKernels& kernels) {
-      all = all && (kernels.plan->bilinear || !kernels.sums.empty());
+      all = all && (kernels.plan->products.bilinear || !kernels.sums.empty());
       return false;
     });
     EXPECT_TRUE(all);

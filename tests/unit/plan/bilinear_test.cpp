@@ -39,9 +39,9 @@ TEST(Bilinear, FactorsAndWeights) {
   GpuPairProblem problem;
   problem.outputs = {ir::simplify(parse("sum(1e-60*(x-z)^2)"))};
   problem.product = tile(30000, 30000, 1024);
-  EXPECT_FALSE(plan_gpu_pairs(problem)->bilinear) << "no float32";
+  EXPECT_FALSE(plan_gpu_pairs(problem)->products.bilinear) << "no float32";
   problem.type = problem.out = Dtype::float64;
-  EXPECT_EQ(plan_gpu_pairs(problem)->bilinear.factor, 1e-60);
+  EXPECT_EQ(plan_gpu_pairs(problem)->products.bilinear.factor, 1e-60);
 }
 
 /// However a user writes them, length scales are functions of w; what is under a root there has none of their squares.
@@ -118,7 +118,7 @@ TEST(BilinearTile, SumsDecideWhichPairsAreNear) {
     GpuPairProblem problem;
     problem.outputs = {ir::simplify(parse(text))};
     problem.consumer = Consumer::nearest;
-    return plan_gpu_pairs(problem)->sums_decide;
+    return plan_gpu_pairs(problem)->folding.sums_decide;
   };
   for (const char* text : {"sum((x-z)^2)", "sqrt(sum((x-z)^2))", "2*sum(abs(x-z))", "sum(abs(x-z)^3)^(1/3)", "sum(x*z)",
                            "sqrt(sum((x-z)^2))/3"})
@@ -233,9 +233,9 @@ TEST(BilinearTile, IsForFloat32) {
           const auto plan = plan_gpu_pairs(problem);
           ASSERT_TRUE(plan->has_double_products());
           EXPECT_FALSE(plan->problem.product);
-          EXPECT_EQ(plan->deep_doubles, capability >= 90);
-          EXPECT_EQ(plan->double_tile.tile_k, 16);
-          EXPECT_LE(plan->shared_bytes(plan->double_tile, k), problem.shared_per_block);
+          EXPECT_EQ(plan->products.deep_doubles, capability >= 90);
+          EXPECT_EQ(plan->products.double_tile.tile_k, 16);
+          EXPECT_LE(plan->shared_bytes(plan->products.double_tile, k), problem.shared_per_block);
         }
   problem.outputs = {ir::simplify(parse("sum(abs(x-z))"))};
   EXPECT_FALSE(plan_gpu_pairs(problem)->has_double_products());
@@ -250,10 +250,10 @@ TEST(BilinearTile, WorksByWarpsWhereThereAreNoWarpgroups) {
     problem.shared_per_block = gpu_info(capability).shared_per_block;
     const auto plan = plan_gpu_pairs(problem);
     const BilinearTile& product = plan->problem.product;
-    EXPECT_TRUE(plan->bilinear) << capability;
+    EXPECT_TRUE(plan->products.bilinear) << capability;
     EXPECT_EQ(product.by_warps, capability != 90) << capability;
     EXPECT_TRUE(product.single) << capability;
-    EXPECT_LE(product.shared_bytes(plan->col_slots), problem.shared_per_block) << capability;
+    EXPECT_LE(product.shared_bytes(plan->programs.col_slots), problem.shared_per_block) << capability;
   }
   EXPECT_EQ(BilinearTile{.columns = 192}.of_warps(1, 16, 101376).stages, 2) << "99 KiB of shared memory";
   EXPECT_FALSE(BilinearTile{.columns = 192}.of_warps(1, 16, 49152)) << "a stage is 32 KiB";

@@ -89,7 +89,7 @@ TEST(GpuTiles, FewFeaturesGoByRows) {
   Row row{laplace, Dtype::float32, 30000, 30000, 3, Consumer::product};
   EXPECT_TRUE(by_rows(row));
   EXPECT_NE(plan_of(row)->to_text().find("rows of pairs"), std::string::npos);
-  EXPECT_FALSE(plan_of(row)->first_update.code.empty());
+  EXPECT_FALSE(plan_of(row)->programs.first_update.code.empty());
   for (auto [features, blocks] : {std::pair{2, 4}, {3, 2}, {4, 3}}) {  // as measured
     row.k = features;
     EXPECT_EQ(plan_of(row)->tile.min_blocks, blocks) << features;
@@ -143,11 +143,11 @@ std::vector<int> programs(const GpuTile& t, int eighths, int extent) {
 
 TEST(GpuTiles, EveryPairKeepsItsProgram) {
   const auto plan = plan_of({"sum(abs(x-z)^1.3)"});
-  ASSERT_GT(plan->alternative_eighths, 0);
-  const std::vector<int> own = programs(plan->tile, plan->alternative_eighths, 256);
+  ASSERT_GT(plan->pipes.alternative_eighths, 0);
+  const std::vector<int> own = programs(plan->tile, plan->pipes.alternative_eighths, 256);
   int shapes = 0;
   for (const GpuTile& tile : gpu_tile_candidates(*plan)) {
-    EXPECT_EQ(programs(tile, plan->alternative_eighths, 256), own) << tile.to_text();
+    EXPECT_EQ(programs(tile, plan->pipes.alternative_eighths, 256), own) << tile.to_text();
     shapes += tile.tile_m != plan->tile.tile_m || tile.tile_n != plan->tile.tile_n;
   }
   EXPECT_GT(shapes, 0);

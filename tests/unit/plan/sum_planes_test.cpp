@@ -24,7 +24,7 @@ GpuPairProblem problem_of(const char* text, Consumer consumer = Consumer::store)
 }
 
 std::size_t planes_of(const char* text, Consumer consumer = Consumer::store) {
-  return plan_gpu_pairs(problem_of(text, consumer))->planes.size();
+  return plan_gpu_pairs(problem_of(text, consumer))->products.planes.size();
 }
 
 TEST(SumPlanes, OfSeveralSums) {
@@ -42,7 +42,7 @@ TEST(SumPlanes, OfSeveralSums) {
   EXPECT_EQ(planes_of(kLong, Consumer::product), 1u) << "an epilogue too long for values in registers";
   GpuPairProblem direct = problem_of("exp(-sum((x-z)^2))*sum(x*z)");
   direct.plane_product = {};
-  EXPECT_TRUE(plan_gpu_pairs(direct)->planes.empty());
+  EXPECT_TRUE(plan_gpu_pairs(direct)->products.planes.empty());
 }
 
 TEST(SumPlanes, WhatTheTileKeeps) {
@@ -50,16 +50,16 @@ TEST(SumPlanes, WhatTheTileKeeps) {
   EXPECT_EQ(joined->split.states, 0);
   EXPECT_EQ(joined->states(), 2);
   EXPECT_EQ(joined->panel_rows(1024), 0) << "it goes through no features";
-  for (const auto& plane : joined->planes) {
-    EXPECT_TRUE(plane->bilinear);
-    EXPECT_TRUE(plane->planes.empty());
+  for (const auto& plane : joined->products.planes) {
+    EXPECT_TRUE(plane->products.bilinear);
+    EXPECT_TRUE(plane->products.planes.empty());
     EXPECT_EQ(plane->problem.consumer, Consumer::store);
   }
   EXPECT_NE(joined->to_text().find("acc1: a plane"), std::string::npos) << joined->to_text();
   const auto mixed = plan_gpu_pairs(problem_of("exp(-sum(abs(x-z)))+sum(x*z)"));
   EXPECT_EQ(mixed->split.states, 1);
   EXPECT_EQ(mixed->states(), 2);
-  EXPECT_EQ(mixed->mixed_sixteenths, 0) << "repairs do not know planes";
+  EXPECT_EQ(mixed->pipes.mixed_sixteenths, 0) << "repairs do not know planes";
   EXPECT_EQ(mixed->panel_rows(1024), 1024);
 }
 
@@ -74,7 +74,7 @@ TEST(SumPlanes, OfSeveralOutputs) {
   GpuPairProblem problem = problem_of("exp(-sum((x-z)^2))");
   problem.outputs.push_back(ir::simplify(parse("sqrt(sum((x-z)^2))")));
   const auto plan = plan_gpu_pairs(problem);
-  EXPECT_EQ(plan->planes.size(), 1u);
+  EXPECT_EQ(plan->products.planes.size(), 1u);
   EXPECT_EQ(plan->states(), 1);
 }
 
