@@ -110,7 +110,7 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
       FormulaPlans plans(call.formula(), job.costs(), context);
       return cuda::compile_pair_kernels(dumped(plan_for(plans.plan(problem), job)), out, job, first);
     });
-    if (kernels->bare && first != cuda::FirstCall::on_bare_sums)
+    if (kernels->first.bare && first != cuda::FirstCall::on_bare_sums)
       fail(ErrorKind::compile,
            "{}: the formula's kernels must compile; calls of pairwise go on without. Received an error, which the log "
            "has as a warning.",
@@ -120,7 +120,8 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
   if (problem.normal_reciprocals) {
     auto kernels = compiled(true);
     const auto is_normal = [&](const auto& own) { return cuda::reciprocals_are_normal(*own->plan, job); };
-    if (is_normal(kernels) && std::all_of(kernels->sums.begin(), kernels->sums.end(), is_normal)) return kernels;
+    if (is_normal(kernels) && std::all_of(kernels->products.sums.begin(), kernels->products.sums.end(), is_normal))
+      return kernels;
   }
   return compiled(false);
 }

@@ -275,7 +275,7 @@ BilinearArguments SplitProducts::products_from(const PairArguments& part, const 
 void SplitProducts::store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const plan::BilinearTile& tile = plan.problem.product;
-  const std::int64_t multiprocessors = kernels_.device->multiprocessors;
+  const std::int64_t multiprocessors = job_.hardware().multiprocessors;
   BilinearArguments all = products_from(part, first, workspace);
   PairArguments& a = all.pairs;
   a.marks = workspace.at<unsigned>(marks_);
@@ -294,16 +294,16 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
       check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(all.arrived), 0, arrivals_, job_.stream()),
                  job_.op);
   }
-  launch_products(kernels_.product, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
+  launch_products(kernels_.products.tile, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
   if (plan.problem.subtracts) return;
   // Of many features not to overlap: repairs that were put beside the last tiles took a tenth longer.
   const Overlap overlap = tile.brief > 0 ? Overlap::blocks : Overlap::none;
   pack_left(overlap, workspace);
-  launch_overlapping(kernels_.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);
+  launch_overlapping(kernels_.products.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);
   if (tile.areas)
-    launch(beside(kernels_.repair, "repair_areas", job_), job_, {multiprocessors}, kAreaThreads,
+    launch(beside(kernels_.products.repair, "repair_areas", job_), job_, {multiprocessors}, kAreaThreads,
            plan::kRepairAreasBytes, a);
-  launch_overlapping(kernels_.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(), a,
+  launch_overlapping(kernels_.common.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(), a,
                      plan.shared_bytes(job_.features), overlap);
 }
 
@@ -314,7 +314,7 @@ void SplitProducts::pack_left(Overlap overlap, const Workspace& workspace) const
 void SplitProducts::find(PairArguments& part, const PairPlace& first, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   const BilinearArguments all = products_from(part, first, workspace);
-  launch_products(kernels_.product, plan, job_, all,
+  launch_products(kernels_.products.tile, plan, job_, all,
                   tiles_of_candidates(part.found, part.n, plan.problem.product.columns));
   part.split = all.pairs.split;
   part.x_rows = all.pairs.x_rows;
@@ -325,7 +325,7 @@ void SplitProducts::find(PairArguments& part, const PairPlace& first, const Work
 void SplitProducts::multiply(const BilinearArguments& products, const Workspace& workspace,
                              const ColumnsBeside& beside) const {
   if (v_) v_->write(products.pairs, columns_of_v(products.pairs, workspace), workspace, beside);
-  launch_products(kernels_.product, *kernels_.plan, job_, products, products.pairs.splits);
+  launch_products(kernels_.products.tile, *kernels_.plan, job_, products, products.pairs.splits);
 }
 
 void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {
@@ -333,14 +333,14 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
   const BilinearArguments all = products(group, workspace);
   if (plan.rates() && !plan.keeps()) {
     v_->write_halves(all, columns_of_v(all.pairs, workspace), workspace);
-    launch_products(kernels_.rated, plan, job_, all, group.splits);
+    launch_products(kernels_.products.rated, plan, job_, all, group.splits);
   }
   multiply(all, workspace);
   pack_left(Overlap::blocks, workspace);
   if (lying_v_ != nullptr) pack(*lying_v_, job_, workspace, state(workspace));
   const std::int64_t blocks = group.tiles_m * group.splits * ceil_div(group.columns, plan.problem.columns);
-  const std::int64_t at_once = plan.tile.min_blocks * kernels_.device->multiprocessors;
-  launch_overlapping(kernels_.tile, job_, {std::min(blocks, at_once)}, plan.tile.threads(), all.pairs,
+  const std::int64_t at_once = plan.tile.min_blocks * job_.hardware().multiprocessors;
+  launch_overlapping(kernels_.common.tile, job_, {std::min(blocks, at_once)}, plan.tile.threads(), all.pairs,
                      plan.shared_bytes(job_.features));
 }
 

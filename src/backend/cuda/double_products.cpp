@@ -83,8 +83,8 @@ void DoubleProducts::launch_tiles(const PairArguments& part, const PairPlace& fi
     launch(kernel, job_, {arguments.tiles_m * blocks_n(arguments)}, tile.threads(),
            plan.shared_bytes(tile, 1 << 20), arguments);
   };
-  put(kernels_.product, plan.products.double_tile, products);
-  if (plan::leaves_pairs(plan)) put(kernels_.tile, plan.tile, a);
+  put(kernels_.products.tile, plan.products.double_tile, products);
+  if (plan::leaves_pairs(plan)) put(kernels_.common.tile, plan.tile, a);
 }
 
 void DoubleProducts::store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const {

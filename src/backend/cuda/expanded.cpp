@@ -48,10 +48,11 @@ ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const
   expanded.x = kernels_.plan->few.mma_rhs ? values.x_chunks : values.x_expanded;
   expanded.z = kernels_.plan->few.mma_rhs ? values.z_chunks : values.z_expanded;
   expanded.v = values.v_expanded;
-  launch(kernels_.expand, job_, {1}, kWarp * job_.features, 0, values);
+  launch(kernels_.pipes.expand, job_, {1}, kWarp * job_.features, 0, values);
   const std::int64_t longest = std::max(group.x_ld, round_up(group.z_ld, kPointsOfTile));
   const auto of_points = [&](const char* name) {
-    launch(beside(kernels_.expand, name, job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0, values);
+    launch(beside(kernels_.pipes.expand, name, job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0,
+           values);
   };
   of_points("expand_points");
   if (kernels_.plan->few.mma_rhs) of_points("write_chunks");

@@ -46,7 +46,7 @@ FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& jo
 
   tiles_ = ceil_div(job.x.count, plan::kFewFeaturesThreads * plan::few_features_rows(*kernels.plan));
   splits_ = choose_splits({tiles_, ceil_div(job.z.count, kSlice), kSlice,
-                           kernels.device->multiprocessors * plan::few_features_blocks(job.features)});
+                           job.hardware().multiprocessors * plan::few_features_blocks(job.features)});
   const std::int64_t pass = std::min<std::int64_t>(field_.problem.outputs, operands.outputs);
   const std::int64_t sums = field_.has_one_output() ? 1 : pass;
   const bool adds = field_.has_one_output() && pass < operands.outputs;
@@ -58,7 +58,7 @@ void FewFeaturesField::run() const {
   panels_.run(workspace_);
   for (const PlainPanel* panel : {&x_, &z_, &row_, &col_, &coefs_, &weights_})
     if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
-  params_.run(kernels_.field_uniforms, workspace_);
+  params_.run(kernels_.common.field_uniforms, workspace_);
   const std::int64_t pass = field_.problem.outputs;
   for (std::int64_t first = 0; first < operands_.outputs; first += pass)
     contract(first, std::min(pass, operands_.outputs - first));
@@ -103,8 +103,8 @@ void FewFeaturesField::contract(std::int64_t first, std::int64_t count) const {
   field.out_feature = is_partial ? 1 : operands_.out_feature_stride;
   field.out_split = sums * m * k;
   a.further = workspace_.at<>(further_);
-  launch(kernels_.tile, job_, {tiles_, splits_}, plan::kFewFeaturesThreads, plan::few_features_bytes(*kernels_.plan),
-         a);
+  launch(kernels_.common.tile, job_, {tiles_, splits_}, plan::kFewFeaturesThreads,
+         plan::few_features_bytes(*kernels_.plan), a);
   finish_further(first, count);
   if (!is_partial) return;
   SumArguments sum{workspace_.at<>(partial_),

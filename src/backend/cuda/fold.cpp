@@ -42,7 +42,7 @@ class FoldLaunch {
     if (kernels.plan->pipes.mixed_sixteenths > 0) mixed_.emplace(kernels, job, panels_, workspace_);
     if (kernels.plan->few.expanded) expanded_.emplace(kernels, job, panels_, workspace_);
     rows_ = job.x.count;
-    if (kernels.sums.empty()) return;
+    if (kernels.products.sums.empty()) return;
     rows_ = SumPlanes::rows_of(kernels, job);
     sums_.emplace(kernels, job, rows_, workspace_);
   }
@@ -98,7 +98,7 @@ class FoldLaunch {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     const plan::BilinearTile& product =
         plan.few.mma_rhs && plan.few.expanded ? plan.few.expanded->problem.product : plan.problem.product;
-    const std::int64_t multiprocessors = kernels_.device->multiprocessors;
+    const std::int64_t multiprocessors = job_.hardware().multiprocessors;
     const auto of_tile = [&](const plan::GpuTile& tile, int blocks) -> Cut {
       return {ceil_div(rows_, tile.tile_m), ceil_div(job_.z.count, tile.tile_n), tile.tile_n,
               multiprocessors * blocks};
@@ -131,8 +131,8 @@ class FoldLaunch {
       if (expanded_) {
         const ExpandedSquares::Both both = expanded_->prepare(one, workspace_);
         const std::int64_t threads = plan.tile.threads(), shared = plan.shared_bytes(job_.features);
-        launch(kernels_.expanded, job_, {blocks / job_.items}, threads, shared, both.expanded);
-        launch(kernels_.tile, job_, {blocks / job_.items}, threads, shared, both.values);
+        launch(kernels_.pipes.expanded, job_, {blocks / job_.items}, threads, shared, both.expanded);
+        launch(kernels_.common.tile, job_, {blocks / job_.items}, threads, shared, both.values);
         continue;
       }
       if (prepares) products_->prepare(one, workspace_);
@@ -142,10 +142,10 @@ class FoldLaunch {
   }
 
   void run_wide(const PairArguments& group) const {
-    if (!expanded_) return run_wide(kernels_.product, group, false);
+    if (!expanded_) return run_wide(kernels_.products.tile, group, false);
     const ExpandedSquares::Both both = expanded_->prepare(group, workspace_);
-    run_wide(kernels_.expanded, both.expanded, true);
-    run_wide(kernels_.product, both.values, false);
+    run_wide(kernels_.pipes.expanded, both.expanded, true);
+    run_wide(kernels_.products.tile, both.values, false);
   }
 
   void run_wide(const Kernel& kernel, const PairArguments& group, bool of_expanded) const {
@@ -160,7 +160,7 @@ class FoldLaunch {
     a.v_image = v_->image(workspace_);
     const std::int64_t tiles = ceil_div(group.m, tile.kRows * tile.cluster) * group.splits;
     const std::int64_t clusters =
-        std::min<std::int64_t>(tiles, kernels_.device->multiprocessors * tile.blocks / tile.cluster);
+        std::min<std::int64_t>(tiles, job_.hardware().multiprocessors * tile.blocks / tile.cluster);
     launch(kernel, job_, {clusters * tile.cluster}, tile.threads(), plan.product_shared_bytes(), a);
   }
 
@@ -190,7 +190,7 @@ class FoldLaunch {
     groups_.write(4, a.v_step);
     if (products_ || v_ || mixed_ || expanded_) return run_groups(a, blocks, first);
     if (sums_) blocks = a.tiles_m * a.splits;
-    launch(kernels_.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
+    launch(kernels_.common.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
   }
 
   void launch_merge(std::int64_t row, std::int64_t rows, std::int64_t first, std::int64_t columns) {
@@ -228,7 +228,7 @@ class FoldLaunch {
     const std::int64_t tasks = ceil_div(a.columns, is_product ? MERCER_MERGED_COLUMNS : 1);
     const std::int64_t beside = std::min<std::int64_t>(tasks, MERCER_MERGES_BESIDE);
     const std::int64_t threads = job_.items * round_up(tasks, beside) * round_up(a.m, 32);
-    launch(kernels_.merge, job_, {ceil_div(threads, 128)}, 128, 0, a);
+    launch(kernels_.common.merge, job_, {ceil_div(threads, 128)}, 128, 0, a);
   }
 
   const PairKernels& kernels_;
@@ -253,7 +253,7 @@ void fold(const PairKernels& kernels, const PairJob& job, const JobOperand* v, s
           const JobMatrix& out) {
   const JobScope scope(job);
   Workspace workspace;
-  if (kernels.sums.empty() && (job.items == 1 || !kernels.plan->keeps())) {
+  if (kernels.products.sums.empty() && (job.items == 1 || !kernels.plan->keeps())) {
     FoldLaunch(kernels, job, out, workspace).run(v, columns);
     return;
   }

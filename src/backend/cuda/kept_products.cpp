@@ -93,7 +93,7 @@ void KeptProducts::add_part(const PairArguments& group, const PairPlace& first, 
   const std::int64_t padded_rows = round_up(rows, kUnit), units = ceil_div(points, kUnit);
   SplitState* const state = workspace.at<SplitState>(state_) + 1 + first.m / rows_ * parts_ + part;
   values.kept = {workspace.at<unsigned char>(image_), workspace.at<float>(row_scale_), state, padded_rows, units};
-  launch_products(kernels_.kept_values, *kernels_.plan->products.kept_values, job_, values,
+  launch_products(kernels_.products.kept_values, *kernels_.plan->products.kept_values, job_, values,
                   ceil_div(points, kernels_.plan->products.kept_values->problem.product.columns));
 
   const float* const zeros = workspace.at<float>(zeros_);
@@ -116,7 +116,7 @@ void KeptProducts::add_part(const PairArguments& group, const PairPlace& first, 
   products.ranges = 1;
   products.x_end = padded_;
   products.z_end = padded_rows;
-  launch_products(kernels_.kept_products, *kernels_.plan->products.kept_products, job_, products,
+  launch_products(kernels_.products.kept_products, *kernels_.plan->products.kept_products, job_, products,
                   ceil_div(rows, kernels_.plan->products.kept_products->problem.product.columns));
 }
 

@@ -29,7 +29,7 @@ template <class Owner>
 struct KernelRow {
   const jit::CudaSource* source;
   const char* function;
-  Kernel Owner::* place;
+  KernelPlace<Owner> place;
   Owner* owner;
 };
 
@@ -92,7 +92,7 @@ void get_kernels(const std::vector<KernelRow<Owner>>& rows, const PairJob& job, 
   prepare_pool(job.device, job.op);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const KernelRow<Owner>& row = rows[i];
-    row.owner->*row.place = load(binaries[i].binary, row.function, job);
+    row.place(*row.owner) = load(binaries[i].binary, row.function, job);
     if (binaries[i].full.valid()) row.owner->full.push_back({row.place, row.function, binaries[i].full});
   }
 }
@@ -114,7 +114,7 @@ template <class Owner>
 std::shared_ptr<Owner> with_full_kernels(const Owner& quick, const PairJob& job) {
   auto kernels = std::make_shared<Owner>(quick);
   for (const FullKernel<Owner>& full : quick.full)
-    kernels.get()->*full.place = full_kernel(quick.*full.place, full.binary, full.function, job);
+    full.place(*kernels) = full_kernel(full.place(*kernels), full.binary, full.function, job);
   kernels->full.clear();
   return kernels;
 }
@@ -222,52 +222,54 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   PairSources sources;
   const bool doubles = plan.has_double_products();
   if (problem.field) {
-    sources.tile = named("field of few features", codegen::cuda_few_features_source(plan));
-    sources.field_uniforms = named("uniforms of a field", uniforms_of(*problem.field));
+    sources.common.tile = named("field of few features", codegen::cuda_few_features_source(plan));
+    sources.common.field_uniforms = named("uniforms of a field", uniforms_of(*problem.field));
   } else if (problem.rank_field) {
-    sources.tile = named("rows of a field", codegen::cuda_rank_rows_source(plan));
+    sources.common.tile = named("rows of a field", codegen::cuda_rank_rows_source(plan));
   } else if (!plan.few.mma_rhs && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
-    sources.tile = named("tile", codegen::cuda_pair_source(plan));
+    sources.common.tile = named("tile", codegen::cuda_pair_source(plan));
   if (problem.stored_sums) {
-    sources.stored_sums = named("sums beside", codegen::cuda_stored_sums_source(*problem.stored_sums));
-    sources.field_uniforms = named("uniforms of sums beside", uniforms_of(*problem.stored_sums));
+    sources.common.stored_sums = named("sums beside", codegen::cuda_stored_sums_source(*problem.stored_sums));
+    sources.common.field_uniforms = named("uniforms of sums beside", uniforms_of(*problem.stored_sums));
   }
   if (!plan.input.direct) {
-    sources.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
-    sources.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
+    sources.common.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
+    sources.common.pack_z = named("pack z", codegen::cuda_pack_source(plan, false, points));
   }
-  sources.uniforms =
+  sources.common.uniforms =
       named("uniforms", codegen::cuda_uniforms_source(problem.type, plan.split.params.size(),
                                                       plan.split.uniforms.size(), plan.programs.uniforms));
   if (plan.pipes.mixed_sixteenths > 0)
-    sources.integers = named("tile of integers", codegen::cuda_integers_source(plan));
-  if (plan.pipes.differs) sources.differences = named("tile of differences", codegen::cuda_differences_source(plan));
+    sources.pipes.integers = named("tile of integers", codegen::cuda_integers_source(plan));
+  if (plan.pipes.differs)
+    sources.pipes.differences = named("tile of differences", codegen::cuda_differences_source(plan));
   if (plan.few.expanded) {
-    sources.expand = named("operands of expanded squares", codegen::cuda_expand_source(plan));
-    sources.expanded =
+    sources.pipes.expand = named("operands of expanded squares", codegen::cuda_expand_source(plan));
+    sources.pipes.expanded =
         named("tile of expanded squares", plan.few.mma_rhs ? codegen::cuda_wide_source(*plan.few.expanded)
                                                            : codegen::cuda_pair_source(*plan.few.expanded));
   }
   if (doubles)
-    sources.product = named("products of float64", codegen::cuda_double_source(plan));
+    sources.products.tile = named("products of float64", codegen::cuda_double_source(plan));
   else if (plan.products.bilinear)
-    sources.product = named("products", codegen::cuda_bilinear_source(plan));
+    sources.products.tile = named("products", codegen::cuda_bilinear_source(plan));
   if (plan.keeps()) {
-    sources.kept_values = named("powers", codegen::cuda_kept_source(plan));
-    sources.kept_products =
+    sources.products.kept_values = named("powers", codegen::cuda_kept_source(plan));
+    sources.products.kept_products =
         named("products of stored values", codegen::cuda_bilinear_source(*plan.products.kept_products));
   } else if (plan.rates()) {
-    sources.rated = named("products of powers", codegen::cuda_bilinear_source(plan, true));
+    sources.products.rated = named("products of powers", codegen::cuda_bilinear_source(plan, true));
   }
-  if (plan.few.mma_rhs) sources.product = named("products with v", codegen::cuda_wide_source(plan));
+  if (plan.few.mma_rhs) sources.products.tile = named("products with v", codegen::cuda_wide_source(plan));
   const bool lists =
       plan.products.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
-  if (lists) sources.repair = named("repair", codegen::cuda_repair_source(plan));
+  if (lists) sources.products.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
-    sources.candidates = named("candidates", codegen::cuda_candidates_source(plan));
+    sources.common.candidates = named("candidates", codegen::cuda_candidates_source(plan));
   else if ((problem.consumer == plan::Consumer::product && !problem.rank_field) ||
            problem.consumer == plan::Consumer::fold)
-    sources.merge = named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
+    sources.common.merge =
+        named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
   return sources;
 }
 
@@ -311,31 +313,35 @@ const char* product_function(const plan::GpuPairPlan& plan) {
 }
 
 using PairRows = std::vector<KernelRow<PairKernels>>;
+using Common = CommonParts<Kernel>;
+using Pipes = PipeParts<Kernel>;
+using Products = ProductParts<Kernel>;
 
 /// What a plan's kernels are compiled from, in `sources`, and where they go.
 PairRows rows_of(PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> plan, Dtype stored, const PairJob& job,
                  std::list<PairSources>& sources) {
   of.plan = std::move(plan);
-  of.device = &job.hardware();
   const PairSources& texts =
-      sources.emplace_back(pair_sources(*of.plan, job.x.points.dtype, stored, of.device->architecture()));
-  PairRows rows = {{&texts.tile, tile_function(*of.plan), &PairKernels::tile, &of},
-                   {&texts.pack_x, "pack", &PairKernels::pack_x, &of},
-                   {&texts.pack_z, "pack", &PairKernels::pack_z, &of},
-                   {&texts.uniforms, "uniforms", &PairKernels::uniforms, &of},
-                   {&texts.field_uniforms, "uniforms", &PairKernels::field_uniforms, &of},
-                   {&texts.stored_sums, "finish_values", &PairKernels::stored_sums, &of},
-                   {&texts.merge, "merge_ranges", &PairKernels::merge, &of},
-                   {&texts.candidates, "tighten", &PairKernels::candidates, &of},
-                   {&texts.integers, "pair_tile", &PairKernels::integers, &of},
-                   {&texts.differences, "pair_tile", &PairKernels::differences, &of},
-                   {&texts.expand, "start_expanded", &PairKernels::expand, &of},
-                   {&texts.expanded, of.plan->few.mma_rhs ? "wide_tile" : "pair_tile", &PairKernels::expanded, &of},
-                   {&texts.product, product_function(*of.plan), &PairKernels::product, &of},
-                   {&texts.rated, "bilinear_tile", &PairKernels::rated, &of},
-                   {&texts.kept_values, "bilinear_tile", &PairKernels::kept_values, &of},
-                   {&texts.kept_products, "bilinear_tile", &PairKernels::kept_products, &of},
-                   {&texts.repair, "repair", &PairKernels::repair, &of}};
+      sources.emplace_back(pair_sources(*of.plan, job.x.points.dtype, stored, job.hardware().architecture()));
+  PairRows rows = {
+      {&texts.common.tile, tile_function(*of.plan), place_of<&PairKernels::common, &Common::tile>, &of},
+      {&texts.common.pack_x, "pack", place_of<&PairKernels::common, &Common::pack_x>, &of},
+      {&texts.common.pack_z, "pack", place_of<&PairKernels::common, &Common::pack_z>, &of},
+      {&texts.common.uniforms, "uniforms", place_of<&PairKernels::common, &Common::uniforms>, &of},
+      {&texts.common.field_uniforms, "uniforms", place_of<&PairKernels::common, &Common::field_uniforms>, &of},
+      {&texts.common.stored_sums, "finish_values", place_of<&PairKernels::common, &Common::stored_sums>, &of},
+      {&texts.common.merge, "merge_ranges", place_of<&PairKernels::common, &Common::merge>, &of},
+      {&texts.common.candidates, "tighten", place_of<&PairKernels::common, &Common::candidates>, &of},
+      {&texts.pipes.integers, "pair_tile", place_of<&PairKernels::pipes, &Pipes::integers>, &of},
+      {&texts.pipes.differences, "pair_tile", place_of<&PairKernels::pipes, &Pipes::differences>, &of},
+      {&texts.pipes.expand, "start_expanded", place_of<&PairKernels::pipes, &Pipes::expand>, &of},
+      {&texts.pipes.expanded, of.plan->few.mma_rhs ? "wide_tile" : "pair_tile",
+       place_of<&PairKernels::pipes, &Pipes::expanded>, &of},
+      {&texts.products.tile, product_function(*of.plan), place_of<&PairKernels::products, &Products::tile>, &of},
+      {&texts.products.rated, "bilinear_tile", place_of<&PairKernels::products, &Products::rated>, &of},
+      {&texts.products.kept_values, "bilinear_tile", place_of<&PairKernels::products, &Products::kept_values>, &of},
+      {&texts.products.kept_products, "bilinear_tile", place_of<&PairKernels::products, &Products::kept_products>, &of},
+      {&texts.products.repair, "repair", place_of<&PairKernels::products, &Products::repair>, &of}};
   erase_empty(rows);
   return rows;
 }
@@ -367,7 +373,7 @@ std::shared_ptr<PairKernels> find_bare_sums(const plan::GpuPairPlan& plan, const
   if (!found.is_complete()) return nullptr;
   try {
     for (std::size_t i = 0; i < rows.size(); ++i)
-      kernels.get()->*rows[i].place = load(*found.binaries[found.of.place_of[i]], rows[i].function, job);
+      rows[i].place(*kernels) = load(*found.binaries[found.of.place_of[i]], rows[i].function, job);
   } catch (const Error& error) {
     log_once(LogLevel::warning, "cuda: a first call goes without stored sums: {}", error.what());
     return nullptr;
@@ -379,8 +385,9 @@ std::shared_ptr<PairKernels> find_bare_sums(const plan::GpuPairPlan& plan, const
 bool take_bare_sums(PairKernels& kernels, const PairRows& rows, jit::FoundBinaries& known, const PairJob& job) {
   const std::shared_ptr<PairKernels> sums = find_bare_sums(*kernels.plan, job);
   if (sums == nullptr) return false;
-  const auto uniforms =
-      std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.place == &PairKernels::uniforms; });
+  const auto uniforms = std::find_if(rows.begin(), rows.end(), [](const auto& row) {
+    return row.place == place_of<&PairKernels::common, &Common::uniforms, PairKernels>;
+  });
   std::vector<jit::CudaSource> first, full;
   first.push_back(cuda_source("values of sums " + kernels.plan->problem.outputs.front().to_text(),
                               codegen::cuda_finish_source(*kernels.plan), job.hardware().architecture()));
@@ -397,9 +404,10 @@ bool take_bare_sums(PairKernels& kernels, const PairRows& rows, jit::FoundBinari
   bare->finish = load(made->first[0], "finish_stored", job);
   if (has_arrays(job)) bare->uniforms = load(made->first[1], uniforms->function, job);
   const bool allows = !kernels.plan->loss.allowance.outputs.empty();
-  sums->values = std::make_shared<BareValues>(kernels.plan, allows ? beside(bare->finish, "allow", job) : Kernel{});
+  sums->first.values =
+      std::make_shared<BareValues>(kernels.plan, allows ? beside(bare->finish, "allow", job) : Kernel{});
   bare->sums = sums;
-  kernels.bare = bare;
+  kernels.first.bare = bare;
   for (std::size_t i = 0; i < rows.size(); ++i)
     kernels.full.push_back({rows[i].place, rows[i].function, made->full[known.of.place_of[i]]});
   return true;
@@ -423,7 +431,7 @@ std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const pl
     auto sum = std::make_shared<PairKernels>();
     const PairRows more = rows_of(*sum, plane, job.type, job, sources);
     rows.insert(rows.end(), more.begin(), more.end());
-    kernels->sums.push_back(std::move(sum));
+    kernels->products.sums.push_back(std::move(sum));
   }
   get_kernels(rows, job, first, std::move(known));
   return kernels;
@@ -434,31 +442,33 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
   auto kernels = std::make_shared<FieldKernels>();
   kernels->plan = plan;
   const FieldSources sources = field_sources(*plan, job.hardware().architecture());
-  std::vector<KernelRow<FieldKernels>> rows = {{&sources.field, "field", &FieldKernels::field, kernels.get()},
-                                 {&sources.uniforms, "uniforms", &FieldKernels::uniforms, kernels.get()},
-                                 {&sources.products, "field_products", &FieldKernels::products, kernels.get()},
-                                 {&sources.operands, "write_coefs", &FieldKernels::operands, kernels.get()},
-                                 {&sources.units, "field_products", &FieldKernels::units, kernels.get()},
-                                 {&sources.rows, "judge_rows", &FieldKernels::rows, kernels.get()},
-                                 {&sources.linear, "finish_field", &FieldKernels::linear, kernels.get()},
-                                 {&sources.linear_tile, "bilinear_tile", &FieldKernels::linear_tile, kernels.get()},
-                                 {&sources.stored, "wide_tile", &FieldKernels::stored, kernels.get()}};
+  std::vector<KernelRow<FieldKernels>> rows = {
+      {&sources.field, "field", place_of<&FieldKernels::field>, kernels.get()},
+      {&sources.uniforms, "uniforms", place_of<&FieldKernels::uniforms>, kernels.get()},
+      {&sources.products, "field_products", place_of<&FieldKernels::products>, kernels.get()},
+      {&sources.operands, "write_coefs", place_of<&FieldKernels::operands>, kernels.get()},
+      {&sources.units, "field_products", place_of<&FieldKernels::units>, kernels.get()},
+      {&sources.rows, "judge_rows", place_of<&FieldKernels::rows>, kernels.get()},
+      {&sources.linear, "finish_field", place_of<&FieldKernels::linear>, kernels.get()},
+      {&sources.linear_tile, "bilinear_tile", place_of<&FieldKernels::linear_tile>, kernels.get()},
+      {&sources.stored, "wide_tile", place_of<&FieldKernels::stored>, kernels.get()}};
   erase_empty(rows);
   get_kernels(rows, job, first);
   return kernels;
 }
 
 bool PairKernels::are_quick() const {
-  return !full.empty() || std::any_of(sums.begin(), sums.end(), [](const auto& sum) { return sum->are_quick(); });
+  return !full.empty() ||
+         std::any_of(products.sums.begin(), products.sums.end(), [](const auto& sum) { return sum->are_quick(); });
 }
 
 std::shared_ptr<const PairKernels> finish_kernels(const PairKernels& quick, const PairJob& job) {
   auto kernels = with_full_kernels(quick, job);
   // Where one cannot be had, calls go on with bare sums.
-  const bool is_complete = std::all_of(quick.full.begin(), quick.full.end(),
-                                       [&](const auto& full) { return bool(kernels.get()->*full.place); });
-  if (is_complete) kernels->bare = nullptr;
-  for (auto& sum : kernels->sums) sum = finish_kernels(*sum, job);
+  const bool is_complete =
+      std::all_of(quick.full.begin(), quick.full.end(), [&](const auto& full) { return bool(full.place(*kernels)); });
+  if (is_complete) kernels->first.bare = nullptr;
+  for (auto& sum : kernels->products.sums) sum = finish_kernels(*sum, job);
   return kernels;
 }
 

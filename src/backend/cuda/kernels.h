@@ -25,48 +25,77 @@ struct Kernel {
   explicit operator bool() const { return function != nullptr; }
 };
 
+/// Where a kernel is in what owns it: `place_of<&PairKernels::common, &CommonParts<Kernel>::tile>`.
+template <class Owner>
+using KernelPlace = Kernel& (*)(Owner&);
+template <auto group, auto member, class Owner>
+Kernel& place_of(Owner& owner) {
+  return owner.*group.*member;
+}
+template <auto member, class Owner>
+Kernel& place_of(Owner& owner) {
+  return owner.*member;
+}
+
 /// What takes its place in `Owner` at the next call: that of a quick kernel, or of none behind bare sums.
 template <class Owner>
 struct FullKernel {
-  Kernel Owner::* place;
+  KernelPlace<Owner> place;
   const char* function;
   std::shared_future<jit::CudaBinary> binary;
 };
 
-/// What is compiled for a plan, by the dtype of the points.
+/// The tile of a plan and what goes with it, whatever the way: sources or kernels.
+template <class Part>
+struct CommonParts {
+  Part tile, pack_x, pack_z, uniforms;
+  Part merge;           // of a fold, or empty
+  Part candidates;      // `tighten`, of nearest neighbours; its module has the others of nearest_candidates.cuh
+  Part field_uniforms;  // of a field of few features, whose kernel is the tile; that of one that weighs products is
+                        // `rank_rows`; or of stored sums
+  Part stored_sums;     // `finish_values`; its module has `add_ranges`
+};
+/// Tiles of other arithmetic, for what the device finds that they serve (plan::PairPipes, plan::PairOfFewFeatures).
+template <class Part>
+struct PipeParts {
+  Part integers, differences;
+  Part expand, expanded;  // `start_expanded`, whose module has `expand_points`; the tile
+};
+/// Products on tensor cores (plan::PairProducts).
+template <class Part>
+struct ProductParts {
+  Part tile;
+  Part repair;                      // of products of pairs that are stored
+  Part rated;                       // with values in pieces of 16 bits, for what `tile` otherwise does
+  Part kept_values, kept_products;  // what stores such values, and what multiplies them with all columns
+};
+
+/// What is compiled for a plan, by the dtype of the points; texts are empty where the plan has no such kernel.
 struct PairSources {
-  jit::CudaSource tile, pack_x, pack_z, uniforms;
-  jit::CudaSource merge;       // of a fold, or empty
-  jit::CudaSource candidates;  // of nearest neighbours, or empty
-  jit::CudaSource differences;  // of a plan with differences by tensor cores, or empty
-  jit::CudaSource integers, product;  // empty texts but for a plan on mixed pipes, or on tensor cores
-  jit::CudaSource repair;             // of products of pairs that are stored
-  jit::CudaSource expand, expanded;   // of expanded squares, or empty
-  jit::CudaSource rated;              // of products with many columns, or empty
-  jit::CudaSource kept_values, kept_products;  // of products with very many, in place of it
-  jit::CudaSource field_uniforms;     // of a field of few features or of stored sums, or empty
-  jit::CudaSource stored_sums;        // or empty
+  CommonParts<jit::CudaSource> common;
+  PipeParts<jit::CudaSource> pipes;
+  ProductParts<jit::CudaSource> products;
 };
 PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out, const std::string& architecture);
 
+struct PairKernels;
 struct BareSums;
 struct BareValues;
 
+struct ProductKernels : ProductParts<Kernel> {
+  std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->products.planes
+};
+/// What first calls take in place of kernels that are not there yet.
+struct FirstKernels {
+  std::shared_ptr<const BareSums> bare;      // of a first call that takes them: nothing else is sure to be there
+  std::shared_ptr<const BareValues> values;  // of bare sums: what becomes of them
+};
 struct PairKernels {
   std::shared_ptr<const plan::GpuPairPlan> plan;
-  const CudaDevice* device = nullptr;
-  Kernel tile, pack_x, pack_z, uniforms, merge;
-  Kernel candidates;  // `tighten`; its module has the others of nearest_candidates.cuh
-  Kernel integers, differences, product, repair;
-  Kernel expand, expanded;  // `start_expanded`, whose module has `expand_points`; the tile
-  Kernel rated;             // products with values in pieces of 16 bits, for what `product` otherwise does
-  Kernel kept_values, kept_products;  // what stores such values, and what multiplies them with all columns
-  Kernel field_uniforms;    // of a field of few features, whose kernel is the tile; that of one that weighs products
-                            // is `rank_rows`; or of stored sums
-  Kernel stored_sums;       // `finish_values`; its module has `add_ranges`
-  std::vector<std::shared_ptr<const PairKernels>> sums;  // of plan->planes
-  std::shared_ptr<const BareSums> bare;    // of a first call that takes them: nothing else is sure to be there
-  std::shared_ptr<const BareValues> values;  // of bare sums: what becomes of them
+  CommonParts<Kernel> common;
+  PipeParts<Kernel> pipes;
+  ProductKernels products;
+  FirstKernels first;
   std::vector<FullKernel<PairKernels>> full;
   bool are_quick() const;
 };

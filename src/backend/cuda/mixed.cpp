@@ -62,7 +62,7 @@ MixedPipes::MixedPipes(const PairKernels& kernels, const PairJob& job, const Pan
   repairs_ = workspace.add(capacity_ * static_cast<std::int64_t>(sizeof(unsigned long long)));
 }
 
-std::int64_t MixedPipes::range_blocks() const { return kernels_.device->multiprocessors; }
+std::int64_t MixedPipes::range_blocks() const { return job_.hardware().multiprocessors; }
 
 std::int64_t MixedPipes::bytes_of_pieces(std::int64_t ld) const {
   constexpr std::int64_t kOfValue = 8;
@@ -76,7 +76,7 @@ PanelRanges MixedPipes::start(std::int64_t groups, const Workspace& workspace) {
   const StartMixedArguments a{workspace.at<MixedState>(states_), ranges, job_.items, ranges_count_,
                               static_cast<unsigned>(capacity_)};
   const std::int64_t blocks = ceil_div(std::max(a.state_count, a.range_count), kStartThreads);
-  const std::int64_t most = kernels_.device->multiprocessors;
+  const std::int64_t most = job_.hardware().multiprocessors;
   launch_overlapping(start_, job_, {std::min(blocks, most)}, kStartThreads, a);
   PanelRanges wanted{.x = ranges, .z = sides_ == 1 ? ranges : ranges + sets_of_x_};
   if (kernels_.plan->packs_pieces()) {
@@ -135,11 +135,13 @@ void MixedPipes::prepare(const PairArguments& one, const MixedArguments& mixed, 
   if (!kernels_.plan->loss.allowance.outputs.empty()) {
     PairArguments members = one;
     members.mixed = mixed.state;
-    if (kernels_.values) {
+    if (kernels_.first.values) {
       Workspace none;  // its parameters are numbers
-      ParamTable(param_plan(*kernels_.values->plan), job_, none).write_narrow(members.params, members.numbers, none);
+      ParamTable(param_plan(*kernels_.first.values->plan), job_, none)
+          .write_narrow(members.params, members.numbers, none);
     }
-    const Kernel allow = kernels_.values ? kernels_.values->allow : beside(kernels_.integers, "allow", job_);
+    const Kernel allow =
+        kernels_.first.values ? kernels_.first.values->allow : beside(kernels_.pipes.integers, "allow", job_);
     launch_overlapping(allow, job_, {1}, kWarp, members);
   }
   const jit::Dim3 blocks{std::max(one.x_ld, one.z_ld) / MERCER_QUANTISED + mixed.sampled_blocks, sides_};
@@ -164,11 +166,11 @@ void MixedPipes::launch_tiles(const PairArguments& one, const MixedArguments& mi
     PairArguments integers = values;
     integers.x = mixed.side[0].quantised;
     integers.z = mixed.side[sides_ - 1].quantised;
-    launch_overlapping(kernels_.integers, job_, {blocks}, threads, integers, shared);
+    launch_overlapping(kernels_.pipes.integers, job_, {blocks}, threads, integers, shared);
   }
   if (has_differences()) launch_differences(values, mixed);
-  if (stores()) blocks = std::min<std::int64_t>(blocks, plan.tile.min_blocks * kernels_.device->multiprocessors);
-  launch_overlapping(kernels_.tile, job_, {blocks}, threads, values, shared);
+  if (stores()) blocks = std::min<std::int64_t>(blocks, plan.tile.min_blocks * job_.hardware().multiprocessors);
+  launch_overlapping(kernels_.common.tile, job_, {blocks}, threads, values, shared);
 }
 
 void MixedPipes::launch_differences(const PairArguments& values, const MixedArguments& mixed) const {
@@ -187,9 +189,9 @@ void MixedPipes::launch_differences(const PairArguments& values, const MixedArgu
   differences.tiles_n = ceil_div(values.n, plan.pipes.difference_tile.tile_n);
   differences.splits = static_cast<int>(
       ceil_div(differences.tiles_n, values.symmetric != 0 ? 1
-                                                         : tiles_of_block(differences.tiles_m, differences.tiles_n,
-                                                                          kernels_.device->multiprocessors)));
-  launch_overlapping(kernels_.differences, job_, {differences.tiles_m * differences.splits},
+                                                          : tiles_of_block(differences.tiles_m, differences.tiles_n,
+                                                                           job_.hardware().multiprocessors)));
+  launch_overlapping(kernels_.pipes.differences, job_, {differences.tiles_m * differences.splits},
                      plan.pipes.difference_tile.threads() + kFeedingThreads, differences,
                      plan.difference_shared_bytes());
 }

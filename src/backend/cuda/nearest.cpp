@@ -139,14 +139,14 @@ class CandidateSearch {
       launch(step(last ? "rank" : "tighten"), job_, {rows}, threads, capacity_ * kKey, rank);
       if (last) break;
     }
-    launch(step("scan_rows"), job_, {kScans * kernels_.device->multiprocessors}, kThreads, capacity_ * kKey, rank);
+    launch(step("scan_rows"), job_, {kScans * job_.hardware().multiprocessors}, kThreads, capacity_ * kKey, rank);
   }
 
   static constexpr std::int64_t kScans = 4;  // blocks of a multiprocessor
 
   Kernel step(const char* name) const {
     if (job_.rehearsal() != nullptr) return {};
-    const auto& module = kernels_.candidates.module;
+    const auto& module = kernels_.common.candidates.module;
     return {module, &module->function(name)};
   }
 

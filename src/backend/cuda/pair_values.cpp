@@ -17,7 +17,7 @@ PairValues::PairValues(const PairKernels& kernels, const PairJob& job, std::int6
     finder_.emplace(kernels, job, panels_, rows, false, workspace);
   else
     products_ = matrix_products(kernels, job, panels_, rows, false, workspace);
-  if (!kernels.sums.empty()) sums_ = std::make_unique<SumPlanes>(kernels, job, rows, workspace);
+  if (!kernels.products.sums.empty()) sums_ = std::make_unique<SumPlanes>(kernels, job, rows, workspace);
 }
 
 PairValues::~PairValues() = default;
@@ -45,7 +45,7 @@ void PairValues::store(const Workspace& workspace, const PairPlace& first, std::
   a.member_count = 1;
   if (products_) return products_->store(a, first, workspace);
   if (sums_) sums_->write(a, first, workspace);
-  launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
+  launch(kernels_.common.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
 }
 
 void PairValues::find(const Workspace& workspace, const PairPlace& first, PairArguments& a) const {
@@ -53,9 +53,9 @@ void PairValues::find(const Workspace& workspace, const PairPlace& first, PairAr
   const plan::GpuPairPlan& plan = *kernels_.plan;
   if (finder_) finder_->find(a, first, workspace);
   a.tiles_n = tiles_of_candidates(a.found, a.n, plan.tile.tile_n);
-  const std::int64_t wanted = ceil_div(kWaves * plan.tile.min_blocks * kernels_.device->multiprocessors, a.tiles_m);
+  const std::int64_t wanted = ceil_div(kWaves * plan.tile.min_blocks * job_.hardware().multiprocessors, a.tiles_m);
   a.splits = static_cast<int>(std::min<std::int64_t>(wanted, a.tiles_n));
-  launch(kernels_.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
+  launch(kernels_.common.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);
 }
 
 }  // namespace mercer::cuda

@@ -47,7 +47,8 @@ void run_parts(const PairKernels& kernels, const PairJob& job, const SumPlanes& 
     sums.write(part, place, workspace);
     part.out = static_cast<char*>(a.out) +
                (place.m * a.out_row + place.n * a.out_col) * static_cast<std::int64_t>(size_of(out));
-    launch(kernels.tile, job, {part.tiles_m * part.splits}, plan.tile.threads(), plan.shared_bytes(job.features), part);
+    launch(kernels.common.tile, job, {part.tiles_m * part.splits}, plan.tile.threads(), plan.shared_bytes(job.features),
+           part);
   }
 }
 
@@ -60,7 +61,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   const auto products = matrix_products(kernels, job, panels, job.x.count, symmetric, workspace);
   if (plan.asks_ranges()) mixed.emplace(kernels, job, panels, workspace);
   std::optional<SumPlanes> sums;
-  if (!kernels.sums.empty()) sums.emplace(kernels, job, SumPlanes::rows_of(kernels, job), workspace);
+  if (!kernels.products.sums.empty()) sums.emplace(kernels, job, SumPlanes::rows_of(kernels, job), workspace);
   BatchWalk groups, members;
   groups.steps.resize(4);
   members.steps.resize(2);
@@ -111,7 +112,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
           "{} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
   if (mixed) return mixed->run(a, group_count, blocks / group_count, out.dtype, workspace), true;
-  launch_overlapping(kernels.tile, job, {blocks}, plan.tile.threads(), a, plan.shared_bytes(job.features));
+  launch_overlapping(kernels.common.tile, job, {blocks}, plan.tile.threads(), a, plan.shared_bytes(job.features));
   return true;
 }
 
@@ -124,8 +125,8 @@ void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
               Workspace& workspace) {
   constexpr std::int64_t kThreads = 256, kMostRows = 1024, kMostItems = 65535;
   const ParamTable params(param_plan(*kernels.plan), job, workspace);
-  run_pairwise(*kernels.bare->sums, job, out, symmetric, workspace);
-  params.run(kernels.bare->uniforms, workspace);
+  run_pairwise(*kernels.first.bare->sums, job, out, symmetric, workspace);
+  params.run(kernels.first.bare->uniforms, workspace);
   PairArguments a{};
   const bool guarded = static_cast<bool>(kernels.plan->guard);  // some values are made again of the points
   const auto steps_of = [&](const JobSide& side) {
@@ -158,7 +159,7 @@ void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   params.write_narrow(a.params, a.numbers, workspace);
   const jit::Dim3 blocks{ceil_div(a.n, kThreads), std::min<std::int64_t>(a.m, kMostRows),
                          std::min(job.items, kMostItems)};
-  launch(kernels.bare->finish, job, blocks, kThreads, 0, a);
+  launch(kernels.first.bare->finish, job, blocks, kThreads, 0, a);
 }
 
 }  // namespace
@@ -166,8 +167,8 @@ void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
 void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric) {
   const JobScope scope(job);
   Workspace workspace;
-  if (kernels.bare && job.rehearsal() == nullptr) return run_bare(kernels, job, out, symmetric, workspace);
-  if (kernels.sums.empty()) {
+  if (kernels.first.bare && job.rehearsal() == nullptr) return run_bare(kernels, job, out, symmetric, workspace);
+  if (kernels.products.sums.empty()) {
     run_pairwise(kernels, job, out, symmetric, workspace);
     return;
   }

@@ -120,7 +120,7 @@ PackedPanels Panels::lay_out(bool of_x, Workspace& workspace) {
 }
 
 void Panels::run(const Workspace& workspace, const PanelRanges& ranges) const {
-  params_.run(kernels_.uniforms, workspace);
+  params_.run(kernels_.common.uniforms, workspace);
   if (kernels_.plan->input.direct) return;
   PackArguments x = pack_arguments(true, workspace), z = same_ ? x : pack_arguments(false, workspace);
   x.ranges = ranges.x;
@@ -146,11 +146,11 @@ void Panels::run_left(const SplitState* products, Overlap overlap, const Workspa
 /// One launch where both sides have one kernel.
 void Panels::launch(const PackArguments& x, const PackArguments& z, Overlap overlap) const {
   const auto separate = [&](bool of_x) { return !plan::streams_read_slots(kernels_.plan->sides, of_x); };
-  if (same_) return launch_pack(kernels_.pack_x, job_, {x}, separate(true), overlap);
-  if (kernels_.pack_x.function == kernels_.pack_z.function)
-    return launch_pack(kernels_.pack_x, job_, {x, z}, separate(true), overlap);
-  launch_pack(kernels_.pack_x, job_, {x}, separate(true), overlap);
-  launch_pack(kernels_.pack_z, job_, {z}, separate(false), overlap);
+  if (same_) return launch_pack(kernels_.common.pack_x, job_, {x}, separate(true), overlap);
+  if (kernels_.common.pack_x.function == kernels_.common.pack_z.function)
+    return launch_pack(kernels_.common.pack_x, job_, {x, z}, separate(true), overlap);
+  launch_pack(kernels_.common.pack_x, job_, {x}, separate(true), overlap);
+  launch_pack(kernels_.common.pack_z, job_, {z}, separate(false), overlap);
 }
 
 PackArguments Panels::pack_arguments(bool of_x, const Workspace& workspace) const {

@@ -34,7 +34,7 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
   if (operands.by_matrix) weights_scale_ = workspace.add(kFloat);
   const plan::BilinearTile& tile = kernels.plan->problem.product;
   splits_ = choose_splits({ceil_div(job.x.count, tile.kRows * tile.cluster), ceil_div(job.z.count, tile.columns),
-                           tile.columns, kernels.device->multiprocessors * tile.blocks / tile.cluster});
+                           tile.columns, job.hardware().multiprocessors * tile.blocks / tile.cluster});
   const std::int64_t results = operands.results(), columns = field_.columns(job.features);
   results_ = plan::rank_outputs(results, columns);
   pass_ = operands.has_rows() ? std::max<std::int64_t>(1, plan::kFactorsOfUnit * tile.weight_units) : results_;
@@ -116,7 +116,7 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   a.partial_ld = a.pairs.x_ld;
   a.splits = static_cast<int>(splits_);
   a.left = workspace_.at<unsigned>(left_);
-  a.row_blocks = kBlocks * kernels_.device->multiprocessors;
+  a.row_blocks = kBlocks * job_.hardware().multiprocessors;
   return a;
 }
 
@@ -197,8 +197,9 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   for (int o = 0; o < a.outputs; ++o) {
     if (a.columns != nullptr) left.columns = a.columns + o * a.columns_ld;
     left.field.out = static_cast<float*>(a.field.out) + o * a.field.out_output;
-    launch(kernels_.tile, job_, {left.row_blocks}, kThreads, floats * kFloat, left);
-    launch(beside(kernels_.tile, "merge_rows", job_), job_, {kernels_.device->multiprocessors}, kThreads, 0, left);
+    launch(kernels_.common.tile, job_, {left.row_blocks}, kThreads, floats * kFloat, left);
+    launch(beside(kernels_.common.tile, "merge_rows", job_), job_, {job_.hardware().multiprocessors}, kThreads, 0,
+           left);
   }
 }
 

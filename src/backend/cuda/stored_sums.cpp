@@ -61,9 +61,9 @@ void StoredSumsLaunch::run(const StoredPlanes& planes, std::int64_t first, std::
     a.count = plan_.product ? static_cast<int>(std::min<std::int64_t>(plan_.columns, columns - from)) : 0;
     a.stores = from + plan_.columns >= columns ? 1 : 0;
     a.columns = workspace.at<char>(column_factors_.place) + from * column_factors_.ld * size_;
-    launch(kernels_.stored_sums, job_, {ceil_div(rows, kRowsOfBlock), ranges_}, kThreads, 0, a);
-    launch(beside(kernels_.stored_sums, "add_ranges", job_), job_, {ceil_div(rows, kThreads), plan_.states()}, kThreads,
-           0, a);
+    launch(kernels_.common.stored_sums, job_, {ceil_div(rows, kRowsOfBlock), ranges_}, kThreads, 0, a);
+    launch(beside(kernels_.common.stored_sums, "add_ranges", job_), job_, {ceil_div(rows, kThreads), plan_.states()},
+           kThreads, 0, a);
     if (plan_.product) a.product = static_cast<char*>(a.product) + plan_.columns * a.product_column * size_;
   }
 }

@@ -8,7 +8,7 @@ namespace {
 constexpr std::int64_t kPadding = 128;
 
 std::int64_t size_in(Dtype type) { return static_cast<std::int64_t>(size_of(type)); }
-std::int64_t count_of(const PairKernels& kernels) { return static_cast<std::int64_t>(kernels.sums.size()); }
+std::int64_t count_of(const PairKernels& kernels) { return static_cast<std::int64_t>(kernels.products.sums.size()); }
 
 }  // namespace
 
@@ -22,7 +22,8 @@ std::int64_t SumPlanes::rows_of(const PairKernels& kernels, const PairJob& job) 
 
 SumPlanes::SumPlanes(const PairKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)
     : job_(job.item(0)), rows_(rows), ld_(round_up(job.z.count, kPadding)) {
-  for (const auto& sum : kernels.sums) sums_.push_back(std::make_unique<PairValues>(*sum, job_, rows, workspace));
+  for (const auto& sum : kernels.products.sums)
+    sums_.push_back(std::make_unique<PairValues>(*sum, job_, rows, workspace));
   planes_ = workspace.add(count_of(kernels) * rows * ld_ * size_in(job.type));
 }
 

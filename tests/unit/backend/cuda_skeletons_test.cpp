@@ -368,39 +368,40 @@ class Collection {
   void add_pairs(const std::string& name, const plan::GpuPairProblem& problem, Dtype points, Dtype out) {
     const auto plan = plan::plan_gpu_pairs(problem);
     PairSources sources = pair_sources(*plan, points, out, target_);
-    add({name, std::move(sources.tile), plan->tile.threads(), plan->tile.min_blocks, plan->shared_bytes(1 << 20)});
-    add({name + ".pack-x", std::move(sources.pack_x)});
-    add({name + ".pack-z", std::move(sources.pack_z)});
-    add({name + ".uniforms", std::move(sources.uniforms), 128});
-    add({name + ".candidates", std::move(sources.candidates)});
-    add({name + ".merge", std::move(sources.merge), 128});
-    add({name + ".integers", std::move(sources.integers), plan->tile.threads(), plan->tile.min_blocks,
+    add({name, std::move(sources.common.tile), plan->tile.threads(), plan->tile.min_blocks,
+         plan->shared_bytes(1 << 20)});
+    add({name + ".pack-x", std::move(sources.common.pack_x)});
+    add({name + ".pack-z", std::move(sources.common.pack_z)});
+    add({name + ".uniforms", std::move(sources.common.uniforms), 128});
+    add({name + ".candidates", std::move(sources.common.candidates)});
+    add({name + ".merge", std::move(sources.common.merge), 128});
+    add({name + ".integers", std::move(sources.pipes.integers), plan->tile.threads(), plan->tile.min_blocks,
          plan->shared_bytes(1 << 20)});
     if (plan->pipes.differs)
-      add({name + ".differences", std::move(sources.differences), plan->pipes.difference_tile.threads(),
+      add({name + ".differences", std::move(sources.pipes.differences), plan->pipes.difference_tile.threads(),
            plan->pipes.difference_tile.min_blocks, plan->difference_shared_bytes()});
     if (plan->has_double_products())
-      add({name + ".products", std::move(sources.product), plan->products.double_tile.threads(),
+      add({name + ".products", std::move(sources.products.tile), plan->products.double_tile.threads(),
            plan->products.double_tile.min_blocks, plan->shared_bytes(plan->products.double_tile, 1 << 20)});
     else
-      add({name + ".products", std::move(sources.product), plan->problem.product.threads(),
+      add({name + ".products", std::move(sources.products.tile), plan->problem.product.threads(),
            plan->problem.product.blocks, plan->product_shared_bytes()});
-    add({name + ".rated", std::move(sources.rated), plan->problem.product.threads(), plan->problem.product.blocks,
-         plan->product_shared_bytes()});
+    add({name + ".rated", std::move(sources.products.rated), plan->problem.product.threads(),
+         plan->problem.product.blocks, plan->product_shared_bytes()});
     if (plan->keeps()) {
-      add_product(name + ".kept-values", std::move(sources.kept_values), *plan->products.kept_values);
-      add_product(name + ".kept-products", std::move(sources.kept_products), *plan->products.kept_products);
+      add_product(name + ".kept-values", std::move(sources.products.kept_values), *plan->products.kept_values);
+      add_product(name + ".kept-products", std::move(sources.products.kept_products), *plan->products.kept_products);
     }
-    add({name + ".repair", std::move(sources.repair)});
-    add({name + ".stored-sums", std::move(sources.stored_sums)});
+    add({name + ".repair", std::move(sources.products.repair)});
+    add({name + ".stored-sums", std::move(sources.common.stored_sums)});
     if (plan::bare_sums(*plan) != nullptr)
       add({name + ".finish", cuda_source(name, codegen::cuda_finish_source(*plan), target_)});
-    add({name + ".expand", std::move(sources.expand)});
+    add({name + ".expand", std::move(sources.pipes.expand)});
     if (plan->few.mma_rhs && plan->few.expanded)
-      add({name + ".expanded", std::move(sources.expanded), plan->few.expanded->problem.product.threads(),
+      add({name + ".expanded", std::move(sources.pipes.expanded), plan->few.expanded->problem.product.threads(),
            plan->few.expanded->problem.product.blocks, plan->few.expanded->product_shared_bytes()});
     else if (plan->few.expanded)
-      add({name + ".expanded", std::move(sources.expanded), plan->few.expanded->tile.threads(),
+      add({name + ".expanded", std::move(sources.pipes.expanded), plan->few.expanded->tile.threads(),
            plan->few.expanded->tile.min_blocks, plan->shared_bytes(1 << 20)});
   }
 
@@ -526,8 +527,8 @@ class Collection {
     const auto plan = plan::plan_gpu_pairs(pairs);
     ASSERT_TRUE(plan->products.bilinear) << row.name;
     PairSources sources = pair_sources(*plan, row.type, row.type, target_);
-    add({std::string(row.name) + ".rows", std::move(sources.tile)});
-    add({row.name, std::move(sources.product), plan->problem.product.threads(), plan->problem.product.blocks,
+    add({std::string(row.name) + ".rows", std::move(sources.common.tile)});
+    add({row.name, std::move(sources.products.tile), plan->problem.product.threads(), plan->problem.product.blocks,
          plan->product_shared_bytes()});
   }
 
@@ -546,8 +547,8 @@ class Collection {
     pairs.field = field;
     const auto plan = plan::plan_gpu_pairs(pairs);
     PairSources sources = pair_sources(*plan, row.type, row.type, target_);
-    add({row.name, std::move(sources.tile), plan::kFewFeaturesThreads, plan::few_features_blocks(row.few_features),
-         plan::few_features_bytes(*plan)});
+    add({row.name, std::move(sources.common.tile), plan::kFewFeaturesThreads,
+         plan::few_features_blocks(row.few_features), plan::few_features_bytes(*plan)});
   }
 
   template <class PassKernel>

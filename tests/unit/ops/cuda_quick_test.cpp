@@ -39,7 +39,7 @@ int quick_in(TestContext& test) {
 int bare_in(TestContext& test) {
   int count = 0;
   static_cast<Context&>(test).state().cuda_pairs.erase_if(
-      [&](const auto& kernels) { return count += kernels.bare ? 1 : 0, false; });
+      [&](const auto& kernels) { return count += kernels.first.bare ? 1 : 0, false; });
   return count;
 }
 

@@ -63,7 +63,7 @@ struct Call {
 void expect_planes(TestContext& context) {
   bool found = false;
   context.state().cuda_pairs.erase_if([&](const cuda::PairKernels& kernels) {
-    found = found || !kernels.sums.empty();
+    found = found || !kernels.products.sums.empty();
     return false;
   });
   EXPECT_TRUE(found);
@@ -117,7 +117,7 @@ TEST(SumPlanes, TermsOfOneSum) {
         }
     bool all = true;
     context.state().cuda_pairs.erase_if([&](const cuda::PairKernels& kernels) {
-      all = all && (kernels.plan->products.bilinear || !kernels.sums.empty());
+      all = all && (kernels.plan->products.bilinear || !kernels.products.sums.empty());
       return false;
     });
     EXPECT_TRUE(all);
