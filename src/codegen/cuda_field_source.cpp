@@ -150,7 +150,7 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
 }
 
 std::string cuda_few_features_source(const GpuPairPlan& plan) {
-  const plan::GpuFieldPlan& field = *plan.problem.field;
+  const plan::GpuFieldPlan& field = *plan.problem.gradient.field;
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
   text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);

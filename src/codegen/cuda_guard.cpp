@@ -34,9 +34,9 @@ std::string range_text(const plan::GpuPairPlan& plan) {
 }
 
 std::string marks_text(const plan::GpuPairProblem& problem) {
-  if (problem.marked == 0) return {};
+  if (problem.gradient.marked == 0) return {};
   std::string marks = "false";
-  for (int p = problem.first_marked; p < problem.first_marked + problem.marked; ++p)
+  for (int p = problem.gradient.first_marked; p < problem.gradient.first_marked + problem.gradient.marked; ++p)
     if (!plan::is_condition(problem.outputs[static_cast<std::size_t>(p)])) marks += fmt::format(" || p == {}", p);
   return define("MARKS", 1) + mark_text(problem.type) +
          fmt::format("MERCER_INLINE constexpr bool is_marked_output(int p) {{ return {}; }}\n", marks);

@@ -157,7 +157,7 @@ std::string streams_defines(const GpuPairPlan& plan) {
 std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) {
   std::string text = define("ROW_SLOTS", plan.programs.row_slots) + define("COL_SLOTS", plan.programs.col_slots);
   text += define("OUTPUTS", static_cast<std::int64_t>(plan.problem.outputs.size()));
-  text += define("OUT", element_type(plan.problem.out)) + define("NUMBERS", plan.problem.by_value);
+  text += define("OUT", element_type(plan.problem.arrays.out)) + define("NUMBERS", plan.problem.params.by_value);
   text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
   return text + define("LONG_EPILOGUE", plan.programs.long_epilogue) + function + skeleton({"pair_params.cuh"});
 }

@@ -182,13 +182,13 @@ std::string powers_text(const GpuPairPlan& plan) {
 std::string call_defines(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles;
-  std::string text = define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.columns);
-  text += define("NUMBERS", problem.by_value);
+  std::string text = define("CONSUMER", static_cast<int>(problem.consumer)) + define("COLUMNS", problem.use.columns);
+  text += define("NUMBERS", problem.params.by_value);
   text += define("BYTES", plan.input.bytes) + define("MANY_TILES", part == TilePart::differences || plan.many_tiles());
   text += define("EXACT_FEATURES", doubles ? 0 : problem.sizes.exact_features);
   text += define("WHOLE_SLICES", doubles || problem.sizes.whole_slices);
   text += define("ALTERNATIVE_EIGHTHS", plan.pipes.alternative_eighths) + define("POWER_SLOT", plan.pipes.powers.slot);
-  text += define("FOLD_KIND", static_cast<int>(problem.fold)) + define("OUT", element_type(problem.out));
+  text += define("FOLD_KIND", static_cast<int>(problem.use.fold)) + define("OUT", element_type(problem.arrays.out));
   return text + define("FIRST_UPDATE", !plan.programs.first_update.code.empty());
 }
 
@@ -224,7 +224,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("DIRECT", plan.input.direct) + define("REGIONS", regions);
   const bool is_fallback = plan.products.bilinear && !regions && !doubles;
   text += define("FALLBACK", is_fallback) + define("BY_TURNS", is_fallback && !plan.has_double_products());
-  if (plan.input.direct) text += define("POINT", element_type(problem.points));
+  if (plan.input.direct) text += define("POINT", element_type(problem.arrays.points));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.programs.update);
   text += tile_epilogue_function(plan);
   if (!plan.programs.first_update.code.empty())
@@ -294,8 +294,8 @@ std::string cuda_finish_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan));
   if (plan.guard)
-    text += streams_defines(plan) + define("POINT", element_type(plan.problem.points)) + define("SAFE_UNROLL", 1) +
-            guard_text(plan, GuardSource::points);
+    text += streams_defines(plan) + define("POINT", element_type(plan.problem.arrays.points)) +
+            define("SAFE_UNROLL", 1) + guard_text(plan, GuardSource::points);
   if (!plan.loss.allowance.outputs.empty())
     text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + allowance_function(plan) +
             skeleton({"overlap.cuh", "allowance.cuh"});
@@ -316,12 +316,12 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   text += define("TILE_N", tile.columns) + define("STAGES", tile.stages) + define("CLUSTER", tile.cluster);
   text += define("SQUARES", plan.products.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.products.bilinear.factor, Dtype::float32).c_str());
-  text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.columns);
+  text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.use.columns);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
   text += define("V_STAGE_BYTES", tile.v_bytes(rated ? plan::VPieces::halves_and_norms : plan::VPieces::floats));
   text += define("RATED", rated ? 1 : plan.rates() || plan.keeps() ? 2 : 0) + define("KEEPS", kept) +
           define("HAS_RATE", has_rate);
-  text += define("SUBTRACTS", plan.problem.subtracts);
+  text += define("SUBTRACTS", plan.problem.use.subtracts);
   text += define("QUADS", plan.problem.consumer == plan::Consumer::store && !kept);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   text += define("LAST_FEEDS", tile.last_feeds);
@@ -336,7 +336,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   if (finds) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
   text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_shared.cuh", "bilinear_pairs.cuh"});
   if (consumer == plan::Consumer::fold)
-    text += define("FOLD_KIND", static_cast<int>(plan.problem.fold)) + skeleton({"fold.cuh"});
+    text += define("FOLD_KIND", static_cast<int>(plan.problem.use.fold)) + skeleton({"fold.cuh"});
   if (!tile.by_warps)
     text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads()) + skeleton({"warpgroups.cuh"}) +
             product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 1, 1, 0, 0"});
@@ -426,10 +426,10 @@ std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
   text += epilogue_text(plan, epilogue_function(plan)) + define("STATES", 1);
   text += define("READS_WEIGHTS", plan.products.bilinear.weighted());
   text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
-  text += define("FEATURE_BLOCKS", plan.problem.rank_field->feature_blocks);
+  text += define("FEATURE_BLOCKS", plan.problem.gradient.rank_field->feature_blocks);
   text += define("FURTHER", plan.problem.product.further) + define("BESIDE", plan.problem.product.beside) +
           define("WEIGHT_MATRIX", plan.problem.product.weight_matrix);
-  text += weight_text(plan.problem.rank_field->weight, plan.problem.type);
+  text += weight_text(plan.problem.gradient.rank_field->weight, plan.problem.type);
   return text + update_function(plan, "update", plan.programs.update) + skeleton({"further_sums.cuh", "rank_rows.cuh"});
 }
 

@@ -104,7 +104,7 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
                                                       plan::GpuPairProblem problem, Dtype out, Context& context,
                                                       cuda::FirstCall first) {
   const auto compiled = [&](bool normal_reciprocals) {
-    problem.normal_reciprocals = normal_reciprocals;
+    problem.params.normal_reciprocals = normal_reciprocals;
     const std::string key = cache_key(call.formula().key, problem, out, job.device);
     auto kernels = kept(pairs_of(job, context), key, job, [&] {
       FormulaPlans plans(call.formula(), job.costs(), context);
@@ -117,7 +117,7 @@ std::shared_ptr<const cuda::PairKernels> cuda_kernels(const PairCall& call, cons
            job.op);
     return kernels;
   };
-  if (problem.normal_reciprocals) {
+  if (problem.params.normal_reciprocals) {
     auto kernels = compiled(true);
     const auto is_normal = [&](const auto& own) { return cuda::reciprocals_are_normal(*own->plan, job); };
     if (is_normal(kernels) && std::all_of(kernels->products.sums.begin(), kernels->products.sums.end(), is_normal))

@@ -123,10 +123,11 @@ std::string with_slots(const ir::Program& program) {
 }
 
 std::string source_text(const plan::GpuPairPlan& plan, Dtype dtype) {
-  return fmt::format("tile {} bytes, packing of x {} bytes, of z {} bytes; NVRTC compiles them for {}\n",
-                     codegen::cuda_pair_source(plan).size(), codegen::cuda_pack_source(plan, true, dtype).size(),
-                     codegen::cuda_pack_source(plan, false, dtype).size(),
-                     fmt::format("sm_{}{}", plan.problem.capability, plan.problem.capability >= 90 ? "a" : ""));
+  return fmt::format(
+      "tile {} bytes, packing of x {} bytes, of z {} bytes; NVRTC compiles them for {}\n",
+      codegen::cuda_pair_source(plan).size(), codegen::cuda_pack_source(plan, true, dtype).size(),
+      codegen::cuda_pack_source(plan, false, dtype).size(),
+      fmt::format("sm_{}{}", plan.problem.device.capability, plan.problem.device.capability >= 90 ? "a" : ""));
 }
 
 /// The products of 16-bit pieces that a precision takes.
@@ -152,7 +153,7 @@ std::shared_ptr<const plan::GpuPairPlan> pairs_of(const plan::Offer& offer, plan
 const plan::GpuFieldPlan* field_of(const plan::Offer& offer) {
   const auto* gradient = std::get_if<plan::GradientPlan>(&offer.plan);
   if (gradient == nullptr || gradient->by_points()) return nullptr;
-  return gradient->field ? gradient->field.plan.get() : gradient->pairs->problem.field.get();
+  return gradient->field ? gradient->field.plan.get() : gradient->pairs->problem.gradient.field.get();
 }
 
 std::string field_text(const plan::GpuFieldPlan& field) {
@@ -162,7 +163,7 @@ std::string field_text(const plan::GpuFieldPlan& field) {
 
 /// The sections of the kernels that make values of the pairs.
 std::string pairs_text(const plan::GpuPairPlan& plan, ExplainShape shape, Dtype dtype) {
-  const bool is_tile = !plan.problem.field && !plan.problem.rank_field;
+  const bool is_tile = !plan.problem.gradient.field && !plan.problem.gradient.rank_field;
   std::string text = ops::section("split", plan.split.to_text());
   std::string about = plan.to_text();
   if (is_tile)

@@ -7,8 +7,8 @@ namespace {
 
 bool stores_one_sum(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  return problem.consumer == Consumer::store && problem.outputs.size() == 1 && problem.out == problem.type &&
-         !problem.subtracts && plan.split.states == 1 && plan.products.planes.empty();
+  return problem.consumer == Consumer::store && problem.outputs.size() == 1 && problem.arrays.out == problem.type &&
+         !problem.use.subtracts && plan.split.states == 1 && plan.products.planes.empty();
 }
 
 /// Or what is made of them, and of the number of features.
@@ -33,9 +33,9 @@ std::shared_ptr<const GpuPairPlan> bare_sums(const GpuPairPlan& plan) {
   if (plan.guard && !guards_points(plan)) return nullptr;
   // Items of a batch that share sums share the least of their allowances too.
   const bool has_allowance = !plan.loss.allowance.outputs.empty();
-  if (has_allowance && !plan.problem.by_value) return nullptr;
+  if (has_allowance && !plan.problem.params.by_value) return nullptr;
   auto bare = std::make_shared<GpuPairPlan>(plan);
-  bare->problem.by_value = true;
+  bare->problem.params.by_value = true;
   bare->split.epilogue = {ir::leaf(ir::Op::accumulator, 0)};
   bare->split.params.clear();
   bare->split.uniforms.clear();

@@ -30,8 +30,8 @@ bool reads_only_points(const ir::Program& update) {
 bool pays_differences(const GpuPairPlan& plan, const DifferenceCosts& costs) {
   const GpuCost cost = count_gpu(plan.programs.update);
   const MixedWork least = plan.pipes.mixed_sixteenths > 0 ? MixedWork::more : MixedWork::some;
-  return plan.problem.differs && plan.problem.sizes.features <= GpuSizes::Features::hundreds &&
-         plan.problem.mixed_work >= least && cost.issue <= costs.slots && cost.issue == cost.fma;
+  return plan.problem.tries.differs && plan.problem.sizes.features <= GpuSizes::Features::hundreds &&
+         plan.problem.tries.mixed_work >= least && cost.issue <= costs.slots && cost.issue == cost.fma;
 }
 
 }  // namespace
@@ -50,12 +50,13 @@ void add_differences(GpuPairPlan& plan, const DifferenceCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves = problem.consumer == Consumer::store && problem.type == Dtype::float32 && !plan.input.bytes &&
                       !plan.products.bilinear && plan.products.planes.empty() && plan.split.states == 1 &&
-                      plan.programs.promoted[0] && problem.capability == kOfWarpgroups && !problem.product.by_warps &&
-                      plan.sides.x_streams.size() == 1 && plan.sides.z_streams.size() == 1 &&
-                      reads_differences(plan.split.updates()[0]) && reads_only_points(plan.programs.update);
+                      plan.programs.promoted[0] && problem.device.capability == kOfWarpgroups &&
+                      !problem.product.by_warps && plan.sides.x_streams.size() == 1 &&
+                      plan.sides.z_streams.size() == 1 && reads_differences(plan.split.updates()[0]) &&
+                      reads_only_points(plan.programs.update);
   if (!serves || !pays_differences(plan, costs)) return;
-  plan.pipes.difference_tile = pair_tiles(problem.capability).differences;
-  plan.pipes.differs = plan.difference_shared_bytes() <= problem.shared_per_block;
+  plan.pipes.difference_tile = pair_tiles(problem.device.capability).differences;
+  plan.pipes.differs = plan.difference_shared_bytes() <= problem.device.shared_per_block;
 }
 
 std::string differences_text(const GpuPairPlan& plan) {

@@ -324,9 +324,9 @@ void plan_linear(GpuFieldPlan& plan) {
   GpuPairProblem product;
   product.outputs = {ir::simplify(sum(points().x * points().z))};
   product.product = plan.problem.linear;
-  product.by_value = true;
-  product.capability = plan.problem.capability;
-  product.shared_per_block = plan.problem.shared_per_block;
+  product.params.by_value = true;
+  product.device.capability = plan.problem.capability;
+  product.device.shared_per_block = plan.problem.shared_per_block;
   const auto pairs = plan_gpu_pairs(product);
   if (!pairs->products.bilinear) return;
   plan.linear = pairs;
@@ -364,7 +364,7 @@ void plan_beside(GpuFieldPlan& plan, const ir::LowerOptions& options) {
 
 std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
   constexpr std::int64_t kPoints = 64, kStages = 2, kWord = 4;
-  const GpuFieldPlan& field = *pairs.problem.field;
+  const GpuFieldPlan& field = *pairs.problem.gradient.field;
   const std::int64_t of_feature = count_of(pairs.sides.z_streams) + !are_points(pairs.sides.z_streams);
   const std::int64_t rows =
       pairs.problem.sizes.exact_features * of_feature + pairs.programs.col_slots + field.reads_col + field.columns();
@@ -374,11 +374,11 @@ std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
 
 int few_features_rows(const GpuPairPlan& pairs) {
   constexpr std::int64_t kRegisters = 96, kMost = 4, kVectorWords = 4;
-  const GpuFieldProblem& field = pairs.problem.field->problem;
-  const bool is_one = pairs.problem.field->has_one_output();
+  const GpuFieldProblem& field = pairs.problem.gradient.field->problem;
+  const bool is_one = pairs.problem.gradient.field->has_one_output();
   const std::int64_t words = few_features_words(field), sums = is_one ? 1 : field.outputs;
   const std::int64_t of_feature = count_of(pairs.sides.x_streams) + !are_points(pairs.sides.x_streams) + 2 * sums;
-  const std::int64_t further = pairs.problem.field->further_sums();  // with totals of float64
+  const std::int64_t further = pairs.problem.gradient.field->further_sums();  // with totals of float64
   const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.programs.row_slots +
                               (is_one ? field.outputs : 0) + further * (1 + 2 / words) +
                               kVectorWords / words * (pairs.split.states + sums + field.planes + field.sums);

@@ -53,13 +53,13 @@ int operands_of_point(const GpuPairPlan& plan) {
 
 /// Whether the items of a batch may share an accumulation.
 bool has_several_outputs(const GpuPairPlan& plan) {
-  return !plan.problem.by_value && plan.programs.accumulation_params.size() < plan.split.params.size();
+  return !plan.problem.params.by_value && plan.programs.accumulation_params.size() < plan.split.params.size();
 }
 
 GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const GpuSizes& sizes = problem.sizes;
-  const PairTiles& tiles = pair_tiles(problem.capability);
+  const PairTiles& tiles = pair_tiles(problem.device.capability);
   const GpuCost cost = count_gpu(plan.programs.update);
   if (sizes.narrow_m && sizes.narrow_n) return tiles.tiny;
   if (sizes.narrow_n) return tiles.tall;
@@ -128,7 +128,7 @@ Expr with_powers_of_two(const Expr& e) {
 // Whether a parameter is a number, an array or on the device makes no difference to the bits.
 ir::UniformDivisors divisors_of(const GpuPairProblem& problem) {
   if (problem.type != Dtype::float32) return ir::UniformDivisors::divide;
-  return problem.normal_reciprocals ? ir::UniformDivisors::reciprocal : ir::UniformDivisors::scaled;
+  return problem.params.normal_reciprocals ? ir::UniformDivisors::reciprocal : ir::UniformDivisors::scaled;
 }
 
 bool sizes_are_few(const GpuPairProblem& problem) {
@@ -193,18 +193,18 @@ int rate_slot(const GpuPairPlan& plan) {
 bool pays_mixed_pipes(const GpuPairProblem& problem, bool has_allowance) {
   using enum GpuSizes::Features;
   const GpuSizes& sizes = problem.sizes;
-  if (problem.consumer == Consumer::product) return has_allowance && problem.mixed_work == MixedWork::much;
+  if (problem.consumer == Consumer::product) return has_allowance && problem.tries.mixed_work == MixedWork::much;
   if (sizes.features >= few || sizes.exact_features > 0 || sizes.less_than_a_slice) return false;
-  if (sizes.features <= hundreds) return problem.mixed_work >= MixedWork::some;
-  if (has_allowance) return problem.by_value && problem.mixed_work >= MixedWork::more;
-  return sizes.features == several && problem.mixed_work == MixedWork::much;
+  if (sizes.features <= hundreds) return problem.tries.mixed_work >= MixedWork::some;
+  if (has_allowance) return problem.params.by_value && problem.tries.mixed_work >= MixedWork::more;
+  return sizes.features == several && problem.tries.mixed_work == MixedWork::much;
 }
 
 /// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other.
 void add_mixed_pipes(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool stores = problem.consumer == Consumer::store;
-  const bool serves = problem.mixed_work != MixedWork::little && !plan.input.bytes && !plan.few.mma_rhs &&
+  const bool serves = problem.tries.mixed_work != MixedWork::little && !plan.input.bytes && !plan.few.mma_rhs &&
                       problem.type == Dtype::float32 && (stores || problem.consumer == Consumer::product) &&
                       problem.outputs.size() == 1 && problem.sizes.features <= GpuSizes::Features::some &&
                       is_absolute_difference(plan.split);
@@ -230,11 +230,11 @@ Bilinear on_tensor_cores(const GpuPairPlan& plan) {
 GpuTile double_tile(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool stores = problem.consumer == Consumer::store, many = problem.sizes.features == GpuSizes::Features::many;
-  const PairTiles& tiles = pair_tiles(problem.capability);
+  const PairTiles& tiles = pair_tiles(problem.device.capability);
   GpuTile tile = many ? tiles.doubles : stores ? tiles.small_doubles : tiles.double_folds;
   if (problem.sizes.pairs != GpuSizes::Pairs::many) tile = tiles.small_doubles;
   tile.bulk = can_be_bulk(plan, tile);
-  while (plan.shared_bytes(tile, 1 << 20) * tile.min_blocks > problem.shared_per_block && tile.stages > 2)
+  while (plan.shared_bytes(tile, 1 << 20) * tile.min_blocks > problem.device.shared_per_block && tile.stages > 2)
     --tile.stages;
   return tile;
 }
@@ -243,19 +243,19 @@ GpuTile double_tile(const GpuPairPlan& plan) {
 bool is_wide(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   return problem.product.of_values && problem.consumer == Consumer::product && problem.type == Dtype::float32 &&
-         problem.capability == kOfWarpgroups && !problem.product.by_warps && problem.sizes.exact_features > 0 &&
+         problem.device.capability == kOfWarpgroups && !problem.product.by_warps && problem.sizes.exact_features > 0 &&
          plan.split.states > 0 && !plan.input.bytes && !plan.programs.long_epilogue &&
-         plan.product_shared_bytes() * problem.product.blocks <= problem.shared_per_block;
+         plan.product_shared_bytes() * problem.product.blocks <= problem.device.shared_per_block;
 }
 
 /// What this device has of the tile that the call asks for; an empty one where it does not fit.
 BilinearTile product_on_device(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const int most_slots = 1 + plan.split.col_stages, columns = plan.product_columns();
-  if (problem.capability != kOfWarpgroups || problem.product.by_warps)
-    return problem.product.of_warps(most_slots, columns, problem.shared_per_block);
-  return problem.product.shared_bytes(most_slots, columns) <= problem.shared_per_block ? problem.product
-                                                                                       : BilinearTile{};
+  if (problem.device.capability != kOfWarpgroups || problem.product.by_warps)
+    return problem.product.of_warps(most_slots, columns, problem.device.shared_per_block);
+  return problem.product.shared_bytes(most_slots, columns) <= problem.device.shared_per_block ? problem.product
+                                                                                              : BilinearTile{};
 }
 
 /// Nearest neighbours: whether the epilogue can wait until few pairs are left.
@@ -283,7 +283,8 @@ void add_allowance(GpuPairPlan& plan) {
   ir::Split split = plan.split;
   // Points that are the same have no part in a field: where it mattered that theirs is not zero, its rows would not be
   // accurate, and are computed otherwise.
-  if (problem.rank_field && is_zero_at_zero(split.epilogue[0])) split.epilogue[0] = Expr(split.epilogue[0]->args[2]);
+  if (problem.gradient.rank_field && is_zero_at_zero(split.epilogue[0]))
+    split.epilogue[0] = Expr(split.epilogue[0]->args[2]);
   const Expr slope = relative_slope_of(split);
   if (slope.empty()) return;
   const ir::LowerOptions options = options_of(problem, split, ir::Processor::gpu);
@@ -296,21 +297,22 @@ GpuTile choose_tile(const GpuPairPlan& plan, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const int per_pair = std::max(1, plan.states()) * words(problem.type);
   const bool regions = plan.products.bilinear && !plan.has_double_products() && problem.consumer == Consumer::store;
-  GpuTile tile = regions ? pair_tiles(problem.capability).two_slots : base_tile(plan, per_pair, costs);
+  GpuTile tile = regions ? pair_tiles(problem.device.capability).two_slots : base_tile(plan, per_pair, costs);
   // The accumulators fill half of the registers at most.
   const auto accumulators = [&] { return plan.by_rows() ? tile.thread_n : tile.thread_m * tile.thread_n; };
   while (accumulators() * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1) halve_thread(tile);
   if (problem.type == Dtype::float64) tile.tile_k = 8;
   if (problem.sizes.exact_features > 0) tile.tile_k = problem.sizes.exact_features;
   // States of a fold, and the values beside the accumulators, take registers too.
-  const bool heavy = problem.consumer == Consumer::fold || (problem.columns > 1 && plan.pipes.mixed_sixteenths == 0);
+  const bool heavy =
+      problem.consumer == Consumer::fold || (problem.use.columns > 1 && plan.pipes.mixed_sixteenths == 0);
   const bool spare = problem.consumer == Consumer::product && operands_of_point(plan) <= kFewByRows;
   if (plan.by_rows()) tile.min_blocks = std::min(tile.min_blocks, spare ? 4 : 3);
   else if (problem.consumer != Consumer::store) tile.min_blocks = std::min(tile.min_blocks, heavy ? 2 : 4);
   const auto fits = [&] {
     GpuPairPlan tried = plan;
     tried.tile = tile;
-    return tried.shared_bytes(1 << 20) <= problem.shared_per_block;
+    return tried.shared_bytes(1 << 20) <= problem.device.shared_per_block;
   };
   while (!fits() && tile.tile_k > 4 && problem.sizes.exact_features == 0) tile.tile_k /= 2;
   while (!fits() && tile.stages > 2) --tile.stages;
@@ -333,7 +335,7 @@ void add_ptx(GpuCost& cost, std::string_view text) {
 }  // namespace
 
 bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile) {
-  return plan.problem.capability >= 90 && !plan.input.direct && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
+  return plan.problem.device.capability >= 90 && !plan.input.direct && tile.tile_m % 64 == 0 && tile.tile_n % 64 == 0;
 }
 
 std::string GpuTile::to_text() const {
@@ -446,7 +448,7 @@ int GpuPairPlan::promoted_states() const {
 
 bool GpuPairPlan::by_rows() const {
   const bool folds =
-      problem.consumer == Consumer::fold || (problem.consumer == Consumer::product && problem.columns == 1);
+      problem.consumer == Consumer::fold || (problem.consumer == Consumer::product && problem.use.columns == 1);
   const int operands = operands_of_point(*this);
   return folds && operands > 0 && operands <= kMostByRows && products.planes.empty() && !programs.long_epilogue &&
          !input.bytes && pipes.alternative_eighths == 0 && !has_double_products();
@@ -467,7 +469,7 @@ std::int64_t GpuPairPlan::product_shared_bytes() const {
   if (problem.product.of_values) {
     const int features = problem.sizes.exact_features, streams = static_cast<int>(sides.z_streams.size());
     if (problem.product.by_warps) return expanded_shared_bytes(problem.product, features);
-    const int chunks = problem.expands ? static_cast<int>(expanded_chunk_bytes(features)) / 4 : 0;
+    const int chunks = problem.tries.expands ? static_cast<int>(expanded_chunk_bytes(features)) / 4 : 0;
     return problem.product.shared_bytes(0, std::max(features * streams + programs.col_slots, chunks));
   }
   return problem.product.shared_bytes(programs.col_slots, product_columns());
@@ -607,8 +609,8 @@ void add_epilogue(GpuPairPlan& plan, const EpilogueCosts& costs) {
   plan.folding.sums_decide = sums_decide(plan);
   plan.programs.long_epilogue = is_long_epilogue(plan, costs);
   // There is no way as good for longer ones of a gradient either.
-  const bool is_long =
-      problem.rank_field ? count_gpu(plan.programs.epilogue).issue > costs.gradient_slots : plan.programs.long_epilogue;
+  const bool is_long = problem.gradient.rank_field ? count_gpu(plan.programs.epilogue).issue > costs.gradient_slots
+                                                   : plan.programs.long_epilogue;
   if (!plan.products.bilinear || !single || problem.consumer == Consumer::store || !is_long) return;
   plan.products.bilinear = {};
   options.unit_roots = false;
@@ -628,14 +630,14 @@ GpuSizes with_features(GpuSizes sizes, GpuSizes::Features features) {
 void add_product(GpuPairPlan& plan) {
   GpuPairProblem& problem = plan.problem;
   plan.products.bilinear = on_tensor_cores(plan);
-  plan.products.deep_doubles = problem.capability >= kOfWarpgroups && !problem.product.by_warps;
+  plan.products.deep_doubles = problem.device.capability >= kOfWarpgroups && !problem.product.by_warps;
   if (plan.has_double_products())
     problem.product = {};
   else if (plan.products.bilinear)
     problem.product = product_on_device(plan);
   if (!problem.product && !plan.has_double_products()) plan.products.bilinear = {};
-  problem.product.areas = problem.product.areas && problem.consumer == Consumer::store && !problem.subtracts &&
-                          reads_rows(plan) && problem.shared_per_block >= kRepairAreasBytes;
+  problem.product.areas = problem.product.areas && problem.consumer == Consumer::store && !problem.use.subtracts &&
+                          reads_rows(plan) && problem.device.shared_per_block >= kRepairAreasBytes;
 }
 
 std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumPlanes& planes, const Costs& costs) {
@@ -644,8 +646,9 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   plan->products.planes = planes.plans;
   std::vector<Expr> outputs = planes.plans.empty() ? problem.outputs : planes.outputs;
   const bool single = problem.type == Dtype::float32;
-  auto guarded = planes.plans.empty() && !problem.rank_field ? guarded_outputs(outputs, problem.marked > 0)
-                                                             : GuardedOutputs{};
+  auto guarded = planes.plans.empty() && !problem.gradient.rank_field
+                     ? guarded_outputs(outputs, problem.gradient.marked > 0)
+                     : GuardedOutputs{};
   if (single)
     for (std::vector<Expr>* list : {&outputs, &guarded.outputs})
       for (Expr& output : *list) output = with_powers_of_two(output);
@@ -653,7 +656,8 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   plan->split = split_guarded(outputs, guarded, splitting, problem.type, plan->guard);
   // Terms of a field are smaller than the sum is.
   constexpr double kLeastOfFields = 0x1p-96;
-  if (problem.marked > 0 && plan->guard) plan->guard.least = std::max(plan->guard.least, single ? kLeastOfFields : 0);
+  if (problem.gradient.marked > 0 && plan->guard)
+    plan->guard.least = std::max(plan->guard.least, single ? kLeastOfFields : 0);
   const ir::Split& split = plan->split;
   if (!plan->products.planes.empty()) {
     read_planes(plan->split, plan->products.planes.size());
@@ -661,7 +665,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   }
   plan->programs.identity = numbers_of(split.identities());
   plan->programs.update.type = plan->programs.epilogue.type = problem.type;
-  plan->input.bytes = problem.bytes && is_absolute_difference(split) && streams_are_points(split);
+  plan->input.bytes = problem.arrays.bytes && is_absolute_difference(split) && streams_are_points(split);
   if (plan->input.bytes) plan->problem.sizes = with_features(plan->problem.sizes, GpuSizes::Features::many);  // words
   if (split.states > 0) {
     plan->programs.update = ir::lower(split.updates(), options_of(problem, split, ir::Processor::gpu_terms));
@@ -687,7 +691,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   add_differences(*plan, costs.differences);
   add_allowance(*plan);
   if (!plan->products.bilinear && !plan->few.mma_rhs) plan->problem.product = {};
-  const bool packs = plan->products.bilinear || plan->few.mma_rhs || problem.expands || plan->asks_ranges() ||
+  const bool packs = plan->products.bilinear || plan->few.mma_rhs || problem.tries.expands || plan->asks_ranges() ||
                      problem.consumer == Consumer::nearest || problem.consumer == Consumer::field;
   plan->input.direct = !packs && reads_points_directly(*plan);
   plan->tile = choose_tile(*plan, costs.epilogue);
@@ -706,7 +710,7 @@ void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   if (squares.kind != BilinearKind::square || squares.weighted() || !squares.uniforms.empty()) return;
   GpuPairProblem of_products = problem;
   of_products.outputs = {exp2(sum(ir::leaf(Op::x) * ir::leaf(Op::z)))};
-  of_products.mixed_work = MixedWork::little;
+  of_products.tries.mixed_work = MixedWork::little;
   of_products.plane_product = {};
   auto expanded = make_plan(of_products, {}, costs);
   if (expanded->few.mma_rhs != plan.few.mma_rhs || expanded->by_rows() != plan.by_rows()) return;
@@ -716,7 +720,7 @@ void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   expanded->few.of_expanded = true;
   if (plan.few.mma_rhs)
     if (const auto tile = expanded_warp_tile(problem.sizes.exact_features, plan.problem.product.wide,
-                                             problem.shared_per_block, costs.expanded))
+                                             problem.device.shared_per_block, costs.expanded))
       expanded->problem.product = tile;
   const Expr rate = slope * (squares.factor * kLog2OfE);
   plan.loss.rate = ir::lower({rate}, options_of(problem, plan.split, ir::Processor::gpu));
@@ -727,19 +731,20 @@ void add_expanded(GpuPairPlan& plan, const Costs& costs) {
 void add_kept(GpuPairPlan& plan, const Costs& costs) {
   using ir::Site;
   const bool serves = plan.products.bilinear.kind == BilinearKind::square && plan.problem.product.wide > 0 &&
-                      !plan.problem.rank_field && plan.programs.row_slots == 0 && plan.programs.col_slots == 0 &&
+                      !plan.problem.gradient.rank_field && plan.programs.row_slots == 0 &&
+                      plan.programs.col_slots == 0 &&
                       !reads_site(plan.programs.epilogue, {Site::row, Site::col, Site::index_i, Site::index_j});
   if (!serves) return;
   auto values = std::make_shared<GpuPairPlan>(plan);
   values->problem.consumer = Consumer::store;
   values->problem.product = kept_values_tile(plan.problem.product);
-  if (values->product_shared_bytes() > plan.problem.shared_per_block) return;
+  if (values->product_shared_bytes() > plan.problem.device.shared_per_block) return;
   GpuPairProblem products;
   products.outputs = {ir::simplify(sum(points().x * points().z))};
   products.product = {.columns = 192, .own_scales = true};
-  products.by_value = products.subtracts = true;
-  products.capability = plan.problem.capability;
-  products.shared_per_block = plan.problem.shared_per_block;
+  products.params.by_value = products.use.subtracts = true;
+  products.device.capability = plan.problem.device.capability;
+  products.device.shared_per_block = plan.problem.device.shared_per_block;
   auto sums = make_plan(products, {}, costs);
   if (!sums->products.bilinear || sums->problem.product.by_warps) return;
   plan.products.kept_values = std::move(values);
@@ -749,15 +754,15 @@ void add_kept(GpuPairPlan& plan, const Costs& costs) {
 /// Of these outputs as they are.
 std::shared_ptr<const GpuPairPlan> plan_outputs(const GpuPairProblem& problem, const Costs& costs) {
   auto plan = make_plan(problem, {}, costs);
-  if (problem.expands) add_expanded(*plan, costs);
+  if (problem.tries.expands) add_expanded(*plan, costs);
   if (plan->problem.product.keeps) add_kept(*plan, costs);
   if (plan->products.bilinear || plan->few.mma_rhs || !problem.plane_product) return plan;
   const SumPlanes planes = sum_planes(problem, costs);
   if (planes.plans.empty()) return plan;
   GpuPairProblem rest = problem;
   rest.product = {};
-  rest.mixed_work = MixedWork::little;
-  rest.bytes = false;
+  rest.tries.mixed_work = MixedWork::little;
+  rest.arrays.bytes = false;
   return make_plan(rest, planes, costs);
 }
 
@@ -775,7 +780,7 @@ std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem,
 }
 
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem) {
-  return plan_gpu_pairs(problem, costs_of(problem.capability));
+  return plan_gpu_pairs(problem, costs_of(problem.device.capability));
 }
 
 }  // namespace mercer::plan

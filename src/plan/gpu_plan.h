@@ -77,38 +77,68 @@ struct GpuFieldPlan;
 struct RankField;
 struct StoredSums;
 
+/// What the arrays of a call hold.
+struct PairArrays {
+  Dtype out = Dtype::float32;     // of the stored values
+  Dtype points = Dtype::float32;  // what the points are stored as
+  bool bytes = false;             // they are uint8, and so few features that their sums fit 32 bits
+};
+
+/// What the consumer does.
+struct PairUse {
+  ReduceKind fold = ReduceKind::sum;
+  int columns = 1;         // of v that one pass takes
+  bool subtracts = false;  // stored values are taken from what is there; tensor cores alone do that
+};
+
+struct PairParameters {
+  bool normal_reciprocals = false;  // 1/u is a normal number for every uniform divisor u
+  bool by_value = false;            // all parameters are numbers, in the kernel's arguments
+};
+
+/// What sizes allow; whether the formula has it, the plan finds out.
+struct PairTries {
+  MixedWork mixed_work = MixedWork::little;
+  bool expands = false;  // squares
+  bool differs = false;  // differences by tensor cores
+};
+
+/// Pairs of a gradient's pass.
+struct PairGradient {
+  std::shared_ptr<const GpuFieldPlan> field;      // of few features, which takes values as they come
+                                                  // (kernels/cuda/few_features.cuh)
+  std::shared_ptr<const RankField> rank_field;    // that these products, of its amplitude, contract
+  std::shared_ptr<const StoredSums> stored_sums;  // what becomes of the outputs where they are stored
+  std::uint8_t first_marked = 0, marked = 0;  // outputs that are a mark where sums leave the range, from which a field
+                                              // knows that it is to be computed again (plan/field_beyond.h)
+};
+
+/// What kernels are written for.
+struct PlanDevice {
+  int capability = 90;  // compute capability: 80, 86, 89, 90, 100, 120
+  std::int64_t shared_per_block = 232448;
+};
+
 struct GpuPairProblem {
   std::vector<Expr> outputs;    // simplified; one, but for gradients
   Dtype type = Dtype::float32;  // computing type
-  Dtype out = Dtype::float32;   // of the stored values
-  Dtype points = Dtype::float32;  // what the points are stored as
-  bool bytes = false;           // they are uint8, and so few features that their sums fit 32 bits
+  PairArrays arrays;
   Consumer consumer = Consumer::store;
-  ReduceKind fold = ReduceKind::sum;
-  int columns = 1;              // of v that one pass takes
-  bool normal_reciprocals = false;  // 1/u is a normal number for every uniform divisor u
-  bool subtracts = false;       // stored values are taken from what is there; tensor cores alone do that
-  bool by_value = false;        // all parameters are numbers, in the kernel's arguments
-  MixedWork mixed_work = MixedWork::little;
-  bool expands = false;         // and for expanded squares
-  bool differs = false;         // and for differences by tensor cores
-  std::uint8_t first_marked = 0, marked = 0;  // outputs that are a mark where sums leave the range, from which a field
-                                              // knows that it is to be computed again (plan/field_beyond.h)
-  BilinearTile product;         // for sums that are products of matrices, where the call is large enough; of float64,
-                                // that it is alone counts
-  BilinearTile plane_product;   // for such sums among several (plan/sum_planes.h)
-  std::shared_ptr<const GpuFieldPlan> field;  // of values that a gradient field of few features takes as they come
-                                              // (kernels/cuda/few_features.cuh)
-  std::shared_ptr<const RankField> rank_field;  // that these products, of its amplitude, contract
-  std::shared_ptr<const StoredSums> stored_sums;  // what becomes of the outputs where they are stored
+  PairUse use;
+  PairParameters params;
+  PairTries tries;
+  BilinearTile product;        // for sums that are products of matrices, where the call is large enough; of float64,
+                               // that it is alone counts
+  BilinearTile plane_product;  // for such sums among several (plan/sum_planes.h)
+  PairGradient gradient;
   GpuSizes sizes;
-  int capability = 90;          // compute capability: 80, 86, 89, 90, 100, 120
-  std::int64_t shared_per_block = 232448;
+  PlanDevice device;
 
-  /// Whether a problem without `field`, `rank_field` and `stored_sums` is the same but for its outputs.
+  /// Whether a problem that is of no gradient is the same but for its outputs.
   auto parts() const {
-    return std::tie(type, out, points, bytes, consumer, fold, columns, normal_reciprocals, subtracts, by_value,
-                    mixed_work, expands, differs, product, plane_product, sizes, capability, shared_per_block);
+    return std::tie(type, arrays.out, arrays.points, arrays.bytes, consumer, use.fold, use.columns,
+                    params.normal_reciprocals, use.subtracts, params.by_value, tries.mixed_work, tries.expands,
+                    tries.differs, product, plane_product, sizes, device.capability, device.shared_per_block);
   }
 };
 
@@ -215,7 +245,7 @@ struct GpuPairPlan {
   /// Products with many columns of a Gauss kernel by split products: where its width allows it, values go in pieces of
   /// 16 bits.
   bool rates() const {
-    return products.bilinear && problem.product.wide > 0 && !loss.rate.outputs.empty() && !problem.rank_field;
+    return products.bilinear && problem.product.wide > 0 && !loss.rate.outputs.empty() && !problem.gradient.rank_field;
   }
   bool keeps() const { return products.kept_values != nullptr; }
   /// The same, or of expanded squares.
@@ -225,7 +255,7 @@ struct GpuPairPlan {
   int wave_blocks() const { return tuned() ? folding.model_blocks : tile.min_blocks; }
   int promoted_states() const;
   /// Columns of v that a pass takes; 0 where there is no v.
-  int product_columns() const { return problem.consumer == Consumer::product ? problem.columns : 0; }
+  int product_columns() const { return problem.consumer == Consumer::product ? problem.use.columns : 0; }
   /// Rows of a packed panel; none where planes are all that a tile reads.
   std::int64_t panel_rows(std::int64_t features) const {
     if (!products.planes.empty() && split.states == 0) return 0;

@@ -71,7 +71,7 @@ bool fits_registers(const GpuPairPlan& plan, const GpuTile& tile) {
   const int accumulators = pairs * words_a_pair(plan);
   const int resident = tile.threads() * tile.min_blocks;
   return accumulators <= kAccumulatorWords && tile.threads() <= 1024 &&
-         resident <= most_threads(plan.problem.capability) && kRegisters / resident >= 2 * accumulators;
+         resident <= most_threads(plan.problem.device.capability) && kRegisters / resident >= 2 * accumulators;
 }
 
 /// `tried` is a copy of the plan, whose tile is lost.
@@ -80,7 +80,7 @@ bool serves(const GpuPairPlan& plan, const GpuTile& tile, GpuPairPlan& tried) {
   if (!is_written_for(plan, tile) || !same_bits(plan, tile) || !fits_registers(plan, tile)) return false;
   tried.tile = tile;
   const std::int64_t beside = kStatic + (plan.pipes.alternative_eighths > 0 ? ir::power_table_bytes(kPowerBits) : 0);
-  return tried.shared_bytes(1 << 20) + beside <= plan.problem.shared_per_block;
+  return tried.shared_bytes(1 << 20) + beside <= plan.problem.device.shared_per_block;
 }
 
 /// A list without repeats of what serves.
@@ -168,13 +168,13 @@ std::shared_ptr<const GpuPairPlan> with_tile(const GpuPairPlan& plan, const GpuT
 
 std::string gpu_tile_class(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {}\n", name_of(problem.type), name_of(problem.out),
-                                 static_cast<int>(problem.consumer), static_cast<int>(problem.fold), problem.columns,
-                                 problem.sizes.to_text(), plan.input.bytes, plan.promoted_states(),
+  std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {}\n", name_of(problem.type), name_of(problem.arrays.out),
+                                 static_cast<int>(problem.consumer), static_cast<int>(problem.use.fold),
+                                 problem.use.columns, problem.sizes.to_text(), plan.input.bytes, plan.promoted_states(),
                                  plan.pipes.alternative_eighths, plan.pipes.mixed_sixteenths);
   text += fmt::format("{} {} {} {}\n", plan.sides.x_streams.size(), plan.sides.z_streams.size(),
                       plan.programs.row_slots, plan.programs.col_slots);
-  if (plan.input.direct) text += fmt::format("direct {}\n", name_of(problem.points));
+  if (plan.input.direct) text += fmt::format("direct {}\n", name_of(problem.arrays.points));
   if (plan.few.expanded) text += "expanded\n";
   for (const ir::Program* program : {&plan.programs.update, &plan.pipes.alternative, &plan.programs.epilogue})
     text += program->outputs.empty() ? "-\n" : program->to_text();

@@ -22,10 +22,10 @@ std::vector<Expr> pair_sums(const std::vector<Expr>& outputs) {
 GpuPairProblem problem_of_sum(const GpuPairProblem& problem, const Expr& sum) {
   GpuPairProblem of_sum = problem;
   of_sum.outputs = {sum};
-  of_sum.out = problem.type;
+  of_sum.arrays.out = problem.type;
   of_sum.consumer = Consumer::store;
-  of_sum.columns = 1;
-  of_sum.mixed_work = MixedWork::little;
+  of_sum.use.columns = 1;
+  of_sum.tries.mixed_work = MixedWork::little;
   of_sum.product = problem.plane_product;
   of_sum.plane_product = {};
   return of_sum;

@@ -149,7 +149,7 @@ SplitProducts::SplitProducts(const PairKernels& kernels, const PairJob& job, con
 
 bool SplitProducts::takes_points(std::int64_t groups) {
   const plan::GpuPairPlan& plan = *kernels_.plan;
-  takes_points_ = groups == 1 && plan.problem.points == Dtype::float32 && !plan.input.direct &&
+  takes_points_ = groups == 1 && plan.problem.arrays.points == Dtype::float32 && !plan.input.direct &&
                   packs_points(plan, job_.x, true) && packs_points(plan, job_.z, false);
   writes_panels_ = takes_points_ && chunks_ == 1 && has_few_features(plan);
   return takes_points_;
@@ -295,7 +295,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
                  job_.op);
   }
   launch_products(kernels_.products.tile, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
-  if (plan.problem.subtracts) return;
+  if (plan.problem.use.subtracts) return;
   // Of many features not to overlap: repairs that were put beside the last tiles took a tenth longer.
   const Overlap overlap = tile.brief > 0 ? Overlap::blocks : Overlap::none;
   pack_left(overlap, workspace);
@@ -338,7 +338,7 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
   multiply(all, workspace);
   pack_left(Overlap::blocks, workspace);
   if (lying_v_ != nullptr) pack(*lying_v_, job_, workspace, state(workspace));
-  const std::int64_t blocks = group.tiles_m * group.splits * ceil_div(group.columns, plan.problem.columns);
+  const std::int64_t blocks = group.tiles_m * group.splits * ceil_div(group.columns, plan.problem.use.columns);
   const std::int64_t at_once = plan.tile.min_blocks * job_.hardware().multiprocessors;
   launch_overlapping(kernels_.common.tile, job_, {std::min(blocks, at_once)}, plan.tile.threads(), all.pairs,
                      plan.shared_bytes(job_.features));

@@ -20,7 +20,11 @@ const void* shifted_place(const PlainPanel& panel, std::int64_t column, std::int
 
 FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& job, const FieldJob& operands,
                                    Workspace& workspace)
-    : kernels_(kernels), field_(*kernels.plan->problem.field), job_(job), operands_(operands), workspace_(workspace),
+    : kernels_(kernels),
+      field_(*kernels.plan->problem.gradient.field),
+      job_(job),
+      operands_(operands),
+      workspace_(workspace),
       panels_(kernels, job, workspace),
       params_({&field_.problem.field.params, &field_.uniforms, field_.problem.field.uniforms.size()}, job, workspace),
       size_(static_cast<std::int64_t>(size_of(job.type))) {

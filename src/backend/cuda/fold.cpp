@@ -23,7 +23,7 @@ constexpr std::int64_t kMostBlocks = 0x7fffffff;
 std::int64_t state_bytes(const plan::GpuPairProblem& problem) {
   const std::int64_t real = static_cast<std::int64_t>(size_of(problem.type));
   if (problem.consumer == plan::Consumer::product) return real;
-  switch (problem.fold) {
+  switch (problem.use.fold) {
     case ReduceKind::argmax:
     case ReduceKind::argmin: return 16;
     case ReduceKind::sum:
@@ -58,7 +58,7 @@ class FoldLaunch {
     if (plan.keeps())
       kept_.emplace(kernels_, job_, static_cast<const SplitProducts&>(*products_), columns, workspace_);
     const plan::BilinearTile& product = plan.problem.product;
-    pass_ = std::min<std::int64_t>(columns, product.wide > 0 ? product.wide : plan.problem.columns);
+    pass_ = std::min<std::int64_t>(columns, product.wide > 0 ? product.wide : plan.problem.use.columns);
     ld_ = panels_.x().ld;
     partial_ = workspace_.add(items * splits_ * pass_ * ld_ * state_bytes(plan.problem));
     std::int64_t blocks = 0;

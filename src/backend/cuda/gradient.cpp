@@ -89,7 +89,7 @@ class FieldLaunch {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = round_up(job.z.count, kPadding);
-    const plan::StoredSums* sums = pairs == nullptr ? nullptr : pairs->plan->problem.stored_sums.get();
+    const plan::StoredSums* sums = pairs == nullptr ? nullptr : pairs->plan->problem.gradient.stored_sums.get();
     if (sums != nullptr) before_ = sums->planes_before();
     std::int64_t operand_bytes = 0, tile_rows = plan_.tile_r();
     fields.each(operands, [&](const FieldKernels& field, const FieldResult&) {
@@ -385,8 +385,9 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
     const FieldJob own = at(operands, job, index);
     if (field == nullptr) {
       workspace.reuse();
-      const bool has_run = pairs->plan->problem.rank_field ? run_one<RankFieldLaunch>(*pairs, one, own, workspace)
-                                                           : run_one<FewFeaturesField>(*pairs, one, own, workspace);
+      const bool has_run = pairs->plan->problem.gradient.rank_field
+                               ? run_one<RankFieldLaunch>(*pairs, one, own, workspace)
+                               : run_one<FewFeaturesField>(*pairs, one, own, workspace);
       if (!has_run) return;
       continue;
     }

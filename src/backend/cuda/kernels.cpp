@@ -221,16 +221,16 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   };
   PairSources sources;
   const bool doubles = plan.has_double_products();
-  if (problem.field) {
+  if (problem.gradient.field) {
     sources.common.tile = named("field of few features", codegen::cuda_few_features_source(plan));
-    sources.common.field_uniforms = named("uniforms of a field", uniforms_of(*problem.field));
-  } else if (problem.rank_field) {
+    sources.common.field_uniforms = named("uniforms of a field", uniforms_of(*problem.gradient.field));
+  } else if (problem.gradient.rank_field) {
     sources.common.tile = named("rows of a field", codegen::cuda_rank_rows_source(plan));
-  } else if (!plan.few.mma_rhs && !problem.subtracts && (!doubles || plan::leaves_pairs(plan)))
+  } else if (!plan.few.mma_rhs && !problem.use.subtracts && (!doubles || plan::leaves_pairs(plan)))
     sources.common.tile = named("tile", codegen::cuda_pair_source(plan));
-  if (problem.stored_sums) {
-    sources.common.stored_sums = named("sums beside", codegen::cuda_stored_sums_source(*problem.stored_sums));
-    sources.common.field_uniforms = named("uniforms of sums beside", uniforms_of(*problem.stored_sums));
+  if (problem.gradient.stored_sums) {
+    sources.common.stored_sums = named("sums beside", codegen::cuda_stored_sums_source(*problem.gradient.stored_sums));
+    sources.common.field_uniforms = named("uniforms of sums beside", uniforms_of(*problem.gradient.stored_sums));
   }
   if (!plan.input.direct) {
     sources.common.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));
@@ -262,14 +262,14 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   }
   if (plan.few.mma_rhs) sources.products.tile = named("products with v", codegen::cuda_wide_source(plan));
   const bool lists =
-      plan.products.bilinear && !doubles && !problem.subtracts && problem.consumer == plan::Consumer::store;
+      plan.products.bilinear && !doubles && !problem.use.subtracts && problem.consumer == plan::Consumer::store;
   if (lists) sources.products.repair = named("repair", codegen::cuda_repair_source(plan));
   if (problem.consumer == plan::Consumer::nearest)
     sources.common.candidates = named("candidates", codegen::cuda_candidates_source(plan));
-  else if ((problem.consumer == plan::Consumer::product && !problem.rank_field) ||
+  else if ((problem.consumer == plan::Consumer::product && !problem.gradient.rank_field) ||
            problem.consumer == plan::Consumer::fold)
     sources.common.merge =
-        named("merge", codegen::cuda_merge_source(problem.consumer, problem.fold, problem.type, out));
+        named("merge", codegen::cuda_merge_source(problem.consumer, problem.use.fold, problem.type, out));
   return sources;
 }
 
@@ -305,7 +305,7 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
 namespace {
 
 const char* tile_function(const plan::GpuPairPlan& plan) {
-  return plan.problem.field ? "few_features" : plan.problem.rank_field ? "rank_rows" : "pair_tile";
+  return plan.problem.gradient.field ? "few_features" : plan.problem.gradient.rank_field ? "rank_rows" : "pair_tile";
 }
 const char* product_function(const plan::GpuPairPlan& plan) {
   if (plan.has_double_products()) return "pair_tile";
@@ -515,9 +515,9 @@ Kernel quantise_points_kernels(Dtype points, const PairJob& job) {
 
 bool has_few_features(const plan::GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
-  return problem.consumer == plan::Consumer::store && problem.product.brief > 0 && problem.points == Dtype::float32 &&
-         !plan.products.bilinear.weighted() && !plan.input.direct && plan.programs.row_slots == 0 &&
-         plan.programs.col_slots == 0;
+  return problem.consumer == plan::Consumer::store && problem.product.brief > 0 &&
+         problem.arrays.points == Dtype::float32 && !plan.products.bilinear.weighted() && !plan.input.direct &&
+         plan.programs.row_slots == 0 && plan.programs.col_slots == 0;
 }
 
 Kernel operand_kernels(const plan::GpuPairPlan& plan, const PairJob& job) {

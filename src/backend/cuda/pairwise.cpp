@@ -16,13 +16,13 @@ constexpr std::int64_t kMostBlocks = 0x7fffffff;
 /// Along such an axis only the epilogue's parameters and the output differ: its items share an accumulation. Kernels
 /// with their parameters in the arguments store one item.
 bool is_member_axis(const Panels& panels, const PairJob& job, const plan::GpuPairPlan& plan, std::size_t axis) {
-  return !plan.problem.by_value && job.batch[axis] > 1 && panels.x().batch_steps[axis] == 0 &&
+  return !plan.problem.params.by_value && job.batch[axis] > 1 && panels.x().batch_steps[axis] == 0 &&
          panels.z().batch_steps[axis] == 0 && !panels.params().differs(plan.programs.accumulation_params, axis);
 }
 
 /// Axes along which the sums in planes differ, or no items share an accumulation.
 std::vector<bool> axes_of_sums(const plan::GpuPairPlan& plan, const PairJob& job) {
-  std::vector<bool> differ(job.batch.size(), plan.problem.by_value);
+  std::vector<bool> differ(job.batch.size(), plan.problem.params.by_value);
   const bool packed = plan::reads_params(plan.sides);
   for (std::size_t axis = 0; axis < job.batch.size(); ++axis) {
     for (const JobSide* side : {&job.x, &job.z})

@@ -16,9 +16,14 @@ constexpr std::int64_t kRows = 16, kBlocks = 4;  // of a block of rank_rows; of 
 
 RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job, const FieldJob& operands,
                                  Workspace& workspace)
-    : kernels_(kernels), field_(*kernels.plan->problem.rank_field), job_(job), operands_(operands),
-      workspace_(workspace), panels_(kernels, job, workspace),
-      products_(kernels, job, panels_, job.x.count, false, workspace), steps_(rank_field_kernels(field_, job)) {
+    : kernels_(kernels),
+      field_(*kernels.plan->problem.gradient.rank_field),
+      job_(job),
+      operands_(operands),
+      workspace_(workspace),
+      panels_(kernels, job, workspace),
+      products_(kernels, job, panels_, job.x.count, false, workspace),
+      steps_(rank_field_kernels(field_, job)) {
   const auto points = [&](const JobSide& side) {
     return PlainPanel{side.points, side.count, job.features, side.point_stride, side.feature_stride, 0, 0, {}};
   };

@@ -29,10 +29,10 @@ std::shared_ptr<const PairKernels> kernels_of(const plan::BilinearTile& tile, co
   plan::GpuPairProblem problem;
   problem.outputs = {sum(points().x * points().z)};
   problem.product = tile;
-  problem.subtracts = problem.by_value = true;
+  problem.use.subtracts = problem.params.by_value = true;
   problem.sizes = plan::sizes_of(kMany, kMany, kMany, device.multiprocessors);
-  problem.capability = device.capability();
-  problem.shared_per_block = device.shared_per_block;
+  problem.device.capability = device.capability();
+  problem.device.shared_per_block = device.shared_per_block;
   const auto plan = plan::plan_gpu_pairs(problem);
   std::shared_ptr<const PairKernels> kernels;
   if (plan->products.bilinear) kernels = compile_pair_kernels(plan, Dtype::float32, job);

@@ -14,11 +14,16 @@ constexpr std::int64_t kThreads = 256, kRowsOfBlock = 32, kRange = 2048;
 StoredSumsLaunch::StoredSumsLaunch(const PairKernels& kernels, const PairJob& job, const FieldJob& operands,
                                    std::int64_t rows, const PlainPanel& row_factors, const PlainPanel& column_factors,
                                    Workspace& workspace)
-    : kernels_(kernels), plan_(*kernels.plan->problem.stored_sums), job_(job), operands_(operands),
-      row_factors_(row_factors), column_factors_(column_factors),
+    : kernels_(kernels),
+      plan_(*kernels.plan->problem.gradient.stored_sums),
+      job_(job),
+      operands_(operands),
+      row_factors_(row_factors),
+      column_factors_(column_factors),
       params_({&plan_.split.params, &plan_.uniforms, plan_.split.uniforms.size()}, job, workspace),
       size_(static_cast<std::int64_t>(size_of(job.type))),
-      ranges_(std::max<std::int64_t>(1, ceil_div(job.z.count, kRange))), ld_(rows),
+      ranges_(std::max<std::int64_t>(1, ceil_div(job.z.count, kRange))),
+      ld_(rows),
       partial_(workspace.add(ranges_ * plan_.states() * rows * size_)) {}
 
 StoredSumArguments StoredSumsLaunch::arguments(const StoredPlanes& planes, std::int64_t first, std::int64_t rows,

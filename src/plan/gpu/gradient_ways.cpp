@@ -58,7 +58,7 @@ ir::FieldSplit scaled_field_of(Planner& planner, const FurtherSums& further) {
 /// What all plans of pairs start from: one kernel serves parameters that are numbers and those that are arrays.
 GpuPairProblem pairs_problem(const Request& request, Consumer consumer) {
   GpuPairProblem problem = problem_of(request, consumer);
-  problem.by_value = problem.normal_reciprocals = false;
+  problem.params.by_value = problem.params.normal_reciprocals = false;
   return problem;
 }
 
@@ -111,7 +111,7 @@ Considered few_features(const Request& request, const Costs&, Planner& planner) 
   if (request.k < 1 || request.k > kFewFeatures) return Refusal{"more than 16 features, or none"};
   if (request.gradient.converts) return Refusal{"the matrix that weighs the pairs is not of the computing type"};
   GpuPairProblem problem = pairs_problem(request, Consumer::field);
-  problem.bytes = false;
+  problem.arrays.bytes = false;
   problem.sizes.pairs = GpuSizes::Pairs::many;
   GpuFieldProblem field = few_features_field(request);
   const std::string key = key_of("field of few features", request, planner, problem.sizes.exact_features,
@@ -123,13 +123,13 @@ Considered few_features(const Request& request, const Costs&, Planner& planner) 
     problem.outputs = field.field.pair_outputs;
     add_outputs(problem.outputs, planner.formula().expression, further);
     if (problem.outputs.empty()) problem.outputs = {0.0};
-    problem.field = plan_gpu_field(field, scaled_field_of(planner, further));
-    if (problem.field->beyond) problem.marked = static_cast<std::uint8_t>(field.planes);
+    problem.gradient.field = plan_gpu_field(field, scaled_field_of(planner, further));
+    if (problem.gradient.field->beyond) problem.gradient.marked = static_cast<std::uint8_t>(field.planes);
     return plan_gpu_pairs(problem, planner.costs());
   });
   const std::int64_t bytes = few_features_bytes(*plan.pairs);
-  if (bytes > problem.shared_per_block)
-    return Refusal{"bytes of shared memory", real(bytes), real(problem.shared_per_block)};
+  if (bytes > problem.device.shared_per_block)
+    return Refusal{"bytes of shared memory", real(bytes), real(problem.device.shared_per_block)};
   return Offer{plan, bound_of(request)};
 }
 
@@ -185,8 +185,8 @@ std::shared_ptr<const GpuPairPlan> plan_lowrank(const Request& request, const Co
     problem.outputs.push_back(formula);
     problem.product.further = 1;
   }
-  problem.columns = problem.product.wide;
-  problem.rank_field = std::move(field);
+  problem.use.columns = problem.product.wide;
+  problem.gradient.rank_field = std::move(field);
   auto plan = plan_gpu_pairs(problem, planner.costs());
   return plan->products.bilinear ? plan : nullptr;
 }
@@ -303,21 +303,20 @@ KeptPlan<GpuPairPlan> values_plan(const Request& request, const Costs& costs, co
   const PlannedFormula formula = planner.formula();
   const std::int64_t columns = further.product ? request.columns : 0;
   GpuPairProblem problem = values_problem(request, costs);
-  const std::string key =
-      key_of("values of a gradient", request, planner, formula.form, problem.bytes, problem.product,
-             problem.plane_product, problem.sizes, field.linear != nullptr, field.has_units(),
-             static_cast<bool>(field.beyond), columns_at_once(columns));
+  const std::string key = key_of("values of a gradient", request, planner, formula.form, problem.arrays.bytes,
+                                 problem.product, problem.plane_product, problem.sizes, field.linear != nullptr,
+                                 field.has_units(), static_cast<bool>(field.beyond), columns_at_once(columns));
   return planner.pairs(key, [&] {
     problem.outputs = values_of(field);
     const auto amplitudes = static_cast<std::uint8_t>(problem.outputs.size());
-    if (field.beyond) problem.marked = amplitudes;
+    if (field.beyond) problem.gradient.marked = amplitudes;
     if (further.has_sums()) {
       std::vector<Expr> beside;
       add_outputs(beside, formula.expression, further);
-      problem.stored_sums = plan_stored_sums(problem.outputs, beside, columns, request.type);
-      problem.outputs = problem.stored_sums->split.reductions;
-      problem.first_marked = static_cast<std::uint8_t>(problem.outputs.size() - amplitudes);
-      if (!problem.stored_sums->as_they_are) problem.marked = 0;
+      problem.gradient.stored_sums = plan_stored_sums(problem.outputs, beside, columns, request.type);
+      problem.outputs = problem.gradient.stored_sums->split.reductions;
+      problem.gradient.first_marked = static_cast<std::uint8_t>(problem.outputs.size() - amplitudes);
+      if (!problem.gradient.stored_sums->as_they_are) problem.gradient.marked = 0;
     }
     return plan_gpu_pairs(problem, planner.costs());
   });
@@ -329,7 +328,8 @@ bool pays_product(const Request& request, const Costs& costs, const GpuPairPlan&
     return pays_product_beside(costs, request.type, request.k, request.columns, of_products);
   };
   if (pays(false) == pays(true)) return pays(false);
-  return pays(values_tile(request, costs) && bilinear_of(ir::split(values.problem.stored_sums->split.reductions)));
+  return pays(values_tile(request, costs) &&
+              bilinear_of(ir::split(values.problem.gradient.stored_sums->split.reductions)));
 }
 
 /// A pass that stores no pairs, but lacks the product with v, comes before those that store them for its sake.

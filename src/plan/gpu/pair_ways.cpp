@@ -82,7 +82,7 @@ Considered mma_rhs(const Request& request, const Costs& costs, Planner& planner)
       wide_tile(request.m, request.n, request.k, request.columns, request.precision, costs);
   if (!problem.product)
     return Refusal{"pairs (and a precision other than \"direct\")", costs.wide_from, request.pairs()};
-  problem.expands = expands(request, costs);
+  problem.tries.expands = expands(request, costs);
   const auto plan = planner.plan(problem);
   if (!plan->few.mma_rhs) return Refusal{"it needs float32, warpgroups (compute capability 9.0) and a short epilogue"};
   Offer offer{FusedPlan{problem}, kOfFloat32};
@@ -117,14 +117,14 @@ bool differs(const Request& request, const Costs& costs) {
 GpuPairProblem mixed_problem(const Request& request, const Costs& costs) {
   GpuPairProblem problem = problem_of(request);
   problem.product.by_warps = request.device.by_warps;
-  problem.mixed_work = work_of(request, costs);
-  problem.differs = request.verb == Verb::pairwise && differs(request, costs);
+  problem.tries.mixed_work = work_of(request, costs);
+  problem.tries.differs = request.verb == Verb::pairwise && differs(request, costs);
   return problem;
 }
 
 Considered dual_pipe(const Request& request, const Costs& costs, Planner& planner) {
   const GpuPairProblem problem = mixed_problem(request, costs);
-  if (problem.mixed_work == MixedWork::little)
+  if (problem.tries.mixed_work == MixedWork::little)
     return Refusal{"pairs times features", costs.much_mixed_work / costs.some_parts,
                    request.pairs() * static_cast<double>(request.k)};
   if (planner.plan(problem)->pipes.mixed_sixteenths == 0)
@@ -136,7 +136,7 @@ Considered dual_pipe(const Request& request, const Costs& costs, Planner& planne
 
 Considered tensor_core_differences(const Request& request, const Costs& costs, Planner& planner) {
   const GpuPairProblem problem = mixed_problem(request, costs);
-  if (!problem.differs) return Refusal{"tiles would leave more than a tenth of the multiprocessors idle"};
+  if (!problem.tries.differs) return Refusal{"tiles would leave more than a tenth of the multiprocessors idle"};
   if (!planner.plan(problem)->pipes.differs)
     return Refusal{"it needs float32, warpgroups (compute capability 9.0) and a sum of additions of x - z alone"};
   return Offer{FusedPlan{problem}, "differences within 2^-23 of each", 0,
@@ -149,7 +149,7 @@ Considered expanded(const Request& request, const Costs& costs, Planner& planner
                ? Refusal{"more than 8 features"}
                : Refusal{"pairs (and a precision other than \"direct\")", costs.expanded_from, request.pairs()};
   GpuPairProblem problem = problem_of(request);
-  problem.expands = true;
+  problem.tries.expands = true;
   if (!planner.plan(problem)->few.expanded) return Refusal{"the formula is no Gauss kernel, or v has several columns"};
   return Offer{FusedPlan{problem}, kOfFloat32, 0, "norms near their smallest, else differences: direct"};
 }
@@ -177,18 +177,18 @@ const char* bound_of(const Request& request) { return request.type == Dtype::flo
 GpuPairProblem problem_of(const Request& request, Consumer consumer) {
   GpuPairProblem problem;
   problem.type = request.type;
-  problem.out = consumer == Consumer::store && request.verb == Verb::pairwise ? request.out : request.type;
+  problem.arrays.out = consumer == Consumer::store && request.verb == Verb::pairwise ? request.out : request.type;
   problem.consumer = consumer;
-  problem.fold = request.fold;
+  problem.use.fold = request.fold;
   if (consumer == Consumer::product)
-    problem.columns = static_cast<int>(std::min<std::int64_t>(request.columns, kFewColumns));
+    problem.use.columns = static_cast<int>(std::min<std::int64_t>(request.columns, kFewColumns));
   problem.sizes = sizes_of(request.m, request.n, request.k, request.device.multiprocessors);
-  problem.points = request.points;
-  problem.bytes = request.points == Dtype::uint8 && request.k < kMostByteFeatures;
-  problem.by_value = request.by_value;
-  problem.normal_reciprocals = request.by_value && request.type == Dtype::float32;
-  problem.capability = request.device.capability;
-  problem.shared_per_block = request.device.shared_per_block;
+  problem.arrays.points = request.points;
+  problem.arrays.bytes = request.points == Dtype::uint8 && request.k < kMostByteFeatures;
+  problem.params.by_value = request.by_value;
+  problem.params.normal_reciprocals = request.by_value && request.type == Dtype::float32;
+  problem.device.capability = request.device.capability;
+  problem.device.shared_per_block = request.device.shared_per_block;
   return problem;
 }
 

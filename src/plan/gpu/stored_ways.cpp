@@ -41,7 +41,7 @@ Considered materialised(const Request& request, const Costs& costs, Planner& pla
   auto product = product_of_values(request, request.columns, costs);
   if (!product) return Refusal{"the operands of so many columns would be too large"};
   GpuPairProblem values = problem_of(request, Consumer::store);
-  values.by_value = values.normal_reciprocals = false;
+  values.params.by_value = values.params.normal_reciprocals = false;
   values.product = values_tile(request, costs);
   values.plane_product = plane_tile(request, costs);
   if (!planner.plan(values)->products.planes.empty())

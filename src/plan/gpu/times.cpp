@@ -95,9 +95,9 @@ GpuTimes gradient_times(const GradientPlan& plan, const Request& request, const 
   GpuTimes times;
   if (pairs != nullptr) times += values_times(*pairs, request, of, gpu);
   if (plan.field) return times += field_times(*plan.field, request, gpu);
-  if (pairs->problem.field) return times += field_times(*pairs->problem.field, request, gpu);
+  if (pairs->problem.gradient.field) return times += field_times(*pairs->problem.gradient.field, request, gpu);
   constexpr double kOfTf32 = 6;
-  const double columns = outputs_of(request) * real(pairs->problem.rank_field->columns(request.k));
+  const double columns = outputs_of(request) * real(pairs->problem.gradient.rank_field->columns(request.k));
   return times += gpu_tensor_times(request.pairs() * columns * kOfTf32, gpu);
 }
 

@@ -355,13 +355,13 @@ class Collection {
 
   plan::GpuPairProblem problem(const Sizes& sizes, Dtype points) const {
     plan::GpuPairProblem problem;
-    problem.type = problem.out = compute_type(points);
-    problem.points = points;
-    problem.bytes = points == Dtype::uint8;
+    problem.type = problem.arrays.out = compute_type(points);
+    problem.arrays.points = points;
+    problem.arrays.bytes = points == Dtype::uint8;
     problem.sizes = plan::sizes_of(sizes.m, sizes.n, sizes.k, gpu_.multiprocessors);
-    problem.normal_reciprocals = true;
-    problem.capability = gpu_.capability;
-    problem.shared_per_block = gpu_.shared_per_block;
+    problem.params.normal_reciprocals = true;
+    problem.device.capability = gpu_.capability;
+    problem.device.shared_per_block = gpu_.shared_per_block;
     return problem;
   }
 
@@ -434,8 +434,8 @@ class Collection {
     ASSERT_TRUE(std::holds_alternative<plan::Offer>(said)) << row.name << ": " << std::get<1>(said).to_text();
     plan::GpuPairProblem problem = std::get<plan::Offer>(said).pairs();
     problem.outputs = {plans.formula().expression};
-    problem.normal_reciprocals = true;
-    problem.subtracts = row.subtracts;
+    problem.params.normal_reciprocals = true;
+    problem.use.subtracts = row.subtracts;
     add_pairs(row.name, problem, row.points, row.out);
   }
 
@@ -498,12 +498,12 @@ class Collection {
     }
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;
-    if (plan->beyond) first.marked = static_cast<std::uint8_t>(first.outputs.size());
+    if (plan->beyond) first.gradient.marked = static_cast<std::uint8_t>(first.outputs.size());
     if (row.sums > 0) {
       const Expr f = parse(row.text);
-      first.stored_sums =
+      first.gradient.stored_sums =
           plan::plan_stored_sums(first.outputs, {differentiate(f, param("b")), f}, row.outputs, row.type);
-      first.outputs = first.stored_sums->split.reductions;
+      first.outputs = first.gradient.stored_sums->split.reductions;
     }
     if (!first.outputs.empty()) add_pairs(std::string(row.name) + ".pairs", first, row.type, row.type);
   }
@@ -522,8 +522,8 @@ class Collection {
                                           Precision::fp32, plan::costs_of(gpu_.capability), beside);
     add_further(pairs, row, !row.by_matrix);
     pairs.product.further = static_cast<int>(pairs.outputs.size()) - 1 - beside;
-    pairs.columns = pairs.product.wide;
-    pairs.rank_field = std::move(field);
+    pairs.use.columns = pairs.product.wide;
+    pairs.gradient.rank_field = std::move(field);
     const auto plan = plan::plan_gpu_pairs(pairs);
     ASSERT_TRUE(plan->products.bilinear) << row.name;
     PairSources sources = pair_sources(*plan, row.type, row.type, target_);
@@ -541,10 +541,10 @@ class Collection {
   void add_few_features(const FieldRow& row, const std::shared_ptr<const plan::GpuFieldPlan>& field) {
     plan::GpuPairProblem pairs = problem({8192, 8192, row.few_features}, row.type);
     pairs.outputs = field->problem.field.pair_outputs;
-    if (field->beyond) pairs.marked = static_cast<std::uint8_t>(pairs.outputs.size());
+    if (field->beyond) pairs.gradient.marked = static_cast<std::uint8_t>(pairs.outputs.size());
     add_further(pairs, row, !row.by_matrix);
     pairs.consumer = Consumer::field;
-    pairs.field = field;
+    pairs.gradient.field = field;
     const auto plan = plan::plan_gpu_pairs(pairs);
     PairSources sources = pair_sources(*plan, row.type, row.type, target_);
     add({row.name, std::move(sources.common.tile), plan::kFewFeaturesThreads,

@@ -20,9 +20,9 @@ GpuPairProblem problem_of(const char* text, std::int64_t features = 1024) {
   problem.sizes = sizes_of(kPoints, kPoints, features, kMultiprocessors);
   problem.product = bilinear_tile(kPoints, kPoints, features, Precision::fp32, kMultiprocessors,
                                   costs_of(90));
-  problem.mixed_work = MixedWork::much;
-  problem.differs = true;
-  problem.by_value = true;
+  problem.tries.mixed_work = MixedWork::much;
+  problem.tries.differs = true;
+  problem.params.by_value = true;
   return problem;
 }
 
@@ -81,12 +81,12 @@ TEST(BareSums, WhatTheyCannotStandFor) {
   EXPECT_TRUE(refused(problem_of("row*col"))) << "no sum";
   GpuPairProblem problem = problem_of("exp(-sum(abs(x-z))/h)");
   EXPECT_FALSE(refused(problem));
-  problem.by_value = false;
+  problem.params.by_value = false;
   EXPECT_TRUE(refused(problem)) << "items that share an allowance";
   problem = problem_of("sum(abs(x-z))*2");
-  problem.out = Dtype::float16;
+  problem.arrays.out = Dtype::float16;
   EXPECT_TRUE(refused(problem)) << "no room for a sum";
-  problem.out = Dtype::float32;
+  problem.arrays.out = Dtype::float32;
   problem.consumer = Consumer::product;
   EXPECT_TRUE(refused(problem)) << "nowhere stored";
 }

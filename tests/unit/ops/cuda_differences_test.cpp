@@ -163,8 +163,8 @@ TEST(TensorCoreDifferences, ThePlanChoosesThem) {
   const auto differs = [](const char* text, auto change) {
     plan::GpuPairProblem problem;
     problem.outputs = {ir::simplify(parse(text))};
-    problem.mixed_work = plan::MixedWork::much;
-    problem.differs = true;
+    problem.tries.mixed_work = plan::MixedWork::much;
+    problem.tries.differs = true;
     problem.sizes = plan::sizes_of(30000, 30000, 1024, 132);
     change(problem);
     return plan::plan_gpu_pairs(problem)->pipes.differs;
@@ -176,10 +176,10 @@ TEST(TensorCoreDifferences, ThePlanChoosesThem) {
   for (const char* text : {"sum((x-z)*x)", "sum(max(abs(x-z)-1,0)^2)", "max(abs(x-z))", "sum(abs(x-z)^1.3)",
                            "sum(w*abs(x-z))"})
     EXPECT_FALSE(differs(text, as_it_is)) << text;
-  EXPECT_FALSE(differs(kCubes, [](auto& p) { p.capability = 100; }));
+  EXPECT_FALSE(differs(kCubes, [](auto& p) { p.device.capability = 100; }));
   EXPECT_FALSE(differs(kCubes, [](auto& p) { p.type = Dtype::float64; }));
-  EXPECT_FALSE(differs(kCubes, [](auto& p) { p.differs = false; }));
-  EXPECT_FALSE(differs(kCubes, [](auto& p) { p.mixed_work = plan::MixedWork::little; }));
+  EXPECT_FALSE(differs(kCubes, [](auto& p) { p.tries.differs = false; }));
+  EXPECT_FALSE(differs(kCubes, [](auto& p) { p.tries.mixed_work = plan::MixedWork::little; }));
   EXPECT_FALSE(differs(kCubes, [](auto& p) { p.consumer = plan::Consumer::fold; }));
   EXPECT_FALSE(differs(kCubes, [](auto& p) { p.sizes = plan::sizes_of(30000, 30000, 64, 132); }));
   const plan::DifferenceCosts& costs = plan::costs_of(90).differences;

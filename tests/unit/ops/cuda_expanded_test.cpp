@@ -262,9 +262,9 @@ TEST(ExpandedSquares, ThePlanSaysSo) {
     plan::GpuPairProblem problem;
     problem.outputs = {ir::simplify(parse(text))};
     problem.consumer = plan::Consumer::product;
-    problem.columns = static_cast<int>(columns);
+    problem.use.columns = static_cast<int>(columns);
     problem.sizes = plan::sizes_of(100000, 100000, k, 132);
-    problem.expands = plan::pays_expanded(100000, 100000, k, plan::costs_of(90));
+    problem.tries.expands = plan::pays_expanded(100000, 100000, k, plan::costs_of(90));
     problem.product = plan::wide_tile(100000, 100000, k, columns, Precision::fp32, plan::costs_of(90));
     return plan::plan_gpu_pairs(problem);
   };

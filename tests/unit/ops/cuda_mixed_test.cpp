@@ -366,7 +366,7 @@ TEST(MixedPipes, ThePlanSaysSo) {
   plan::GpuPairProblem problem;
   problem.outputs = {Formula(kLaplace).expression()};
   EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos);
-  problem.mixed_work = plan::MixedWork::much;
+  problem.tries.mixed_work = plan::MixedWork::much;
   EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("mixed pipes"), std::string::npos);
   for (const char* other : {"sum(w*abs(x-z))", "sum(abs(x+z))", "sum(abs(x-z)^2)", "max(abs(x-z))",
                             "sum(abs(x-z)) + max(abs(x-z))"}) {
@@ -386,9 +386,9 @@ TEST(MixedPipes, ThePlanAsksForAnAllowance) {
   const auto is_mixed = [](const char* text, plan::Consumer consumer, std::int64_t features,
                            plan::MixedWork work = plan::MixedWork::much, bool numbers = true) {
     plan::GpuPairProblem problem;
-    problem.by_value = numbers;
+    problem.params.by_value = numbers;
     problem.outputs = {ir::simplify(parse(text))};
-    problem.mixed_work = work;
+    problem.tries.mixed_work = work;
     problem.consumer = consumer;
     problem.sizes = plan::sizes_of(30000, 30000, features, 132);
     return plan::plan_gpu_pairs(problem)->pipes.mixed_sixteenths > 0;

@@ -621,7 +621,7 @@ TEST(TensorCoreProducts, ThePlanSaysSo) {
       << "direct differences are cheaper";
   EXPECT_FALSE(plan::bilinear_fold_tile(50000, 50000, 64, 1, Precision::direct, plan::costs_of(90)));
   for (int columns : {1, 4, 5, 16}) {
-    problem.columns = columns;
+    problem.use.columns = columns;
     problem.product = plan::bilinear_fold_tile(50000, 50000, 256, columns, Precision::fp32, plan::costs_of(90));
     EXPECT_TRUE(plan::plan_gpu_pairs(problem)->products.bilinear) << columns << " columns must fit shared memory";
   }

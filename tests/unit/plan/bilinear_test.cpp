@@ -40,7 +40,7 @@ TEST(Bilinear, FactorsAndWeights) {
   problem.outputs = {ir::simplify(parse("sum(1e-60*(x-z)^2)"))};
   problem.product = tile(30000, 30000, 1024);
   EXPECT_FALSE(plan_gpu_pairs(problem)->products.bilinear) << "no float32";
-  problem.type = problem.out = Dtype::float64;
+  problem.type = problem.arrays.out = Dtype::float64;
   EXPECT_EQ(plan_gpu_pairs(problem)->products.bilinear.factor, 1e-60);
 }
 
@@ -177,9 +177,9 @@ TEST(BilinearTile, OfPlansThatStoreValues) {
     GpuPairProblem problem;
     problem.outputs = {ir::simplify(parse(text))};
     problem.consumer = Consumer::product;
-    problem.columns = kFewColumns;
-    problem.capability = capability;
-    problem.shared_per_block = capability == 90 ? 232448 : 101376;
+    problem.use.columns = kFewColumns;
+    problem.device.capability = capability;
+    problem.device.shared_per_block = capability == 90 ? 232448 : 101376;
     problem.sizes = sizes_of(50000, 50000, 64, 132);
     problem.product = bilinear_fold_tile(50000, 50000, 64, 512, Precision::fp32, costs_of(90));
     return plan_gpu_pairs(problem)->keeps();
@@ -221,13 +221,13 @@ TEST(BilinearTile, IsForFloat32) {
   GpuPairProblem problem;
   problem.outputs = {ir::simplify(parse("sum((x-z)^2)"))};
   problem.product = tile(30000, 30000, 1024, Precision::tf32);
-  problem.type = problem.out = Dtype::float64;
+  problem.type = problem.arrays.out = Dtype::float64;
   for (int capability : {80, 86, 89, 90, 100, 120})
     for (Consumer consumer : {Consumer::store, Consumer::product, Consumer::fold})
       for (std::int64_t k : {64, 1024})
         for (std::int64_t m : {512, 30000}) {
-          problem.capability = capability;
-          problem.shared_per_block = gpu_info(capability).shared_per_block;
+          problem.device.capability = capability;
+          problem.device.shared_per_block = gpu_info(capability).shared_per_block;
           problem.consumer = consumer;
           problem.sizes = sizes_of(m, m, k, 132);
           const auto plan = plan_gpu_pairs(problem);
@@ -235,7 +235,7 @@ TEST(BilinearTile, IsForFloat32) {
           EXPECT_FALSE(plan->problem.product);
           EXPECT_EQ(plan->products.deep_doubles, capability >= 90);
           EXPECT_EQ(plan->products.double_tile.tile_k, 16);
-          EXPECT_LE(plan->shared_bytes(plan->products.double_tile, k), problem.shared_per_block);
+          EXPECT_LE(plan->shared_bytes(plan->products.double_tile, k), problem.device.shared_per_block);
         }
   problem.outputs = {ir::simplify(parse("sum(abs(x-z))"))};
   EXPECT_FALSE(plan_gpu_pairs(problem)->has_double_products());
@@ -246,14 +246,14 @@ TEST(BilinearTile, WorksByWarpsWhereThereAreNoWarpgroups) {
   problem.outputs = {ir::simplify(parse("sum((x-z)^2)"))};
   problem.product = tile(30000, 30000, 1024, Precision::tf32);
   for (int capability : {80, 86, 89, 90, 100, 120}) {
-    problem.capability = capability;
-    problem.shared_per_block = gpu_info(capability).shared_per_block;
+    problem.device.capability = capability;
+    problem.device.shared_per_block = gpu_info(capability).shared_per_block;
     const auto plan = plan_gpu_pairs(problem);
     const BilinearTile& product = plan->problem.product;
     EXPECT_TRUE(plan->products.bilinear) << capability;
     EXPECT_EQ(product.by_warps, capability != 90) << capability;
     EXPECT_TRUE(product.single) << capability;
-    EXPECT_LE(product.shared_bytes(plan->programs.col_slots), problem.shared_per_block) << capability;
+    EXPECT_LE(product.shared_bytes(plan->programs.col_slots), problem.device.shared_per_block) << capability;
   }
   EXPECT_EQ(BilinearTile{.columns = 192}.of_warps(1, 16, 101376).stages, 2) << "99 KiB of shared memory";
   EXPECT_FALSE(BilinearTile{.columns = 192}.of_warps(1, 16, 49152)) << "a stage is 32 KiB";

@@ -38,12 +38,12 @@ const Row kRows[] = {
 std::shared_ptr<const GpuPairPlan> plan_of(const Row& row) {
   GpuPairProblem problem;
   problem.outputs = {ir::simplify(parse(row.text))};
-  problem.type = problem.out = row.type;
+  problem.type = problem.arrays.out = row.type;
   problem.consumer = row.consumer;
-  problem.normal_reciprocals = true;
+  problem.params.normal_reciprocals = true;
   problem.sizes = sizes_of(row.m, row.n, row.k, 132);
-  problem.capability = row.capability;
-  if (row.capability == 86) problem.shared_per_block = 99 * 1024;
+  problem.device.capability = row.capability;
+  if (row.capability == 86) problem.device.shared_per_block = 99 * 1024;
   return plan_gpu_pairs(problem);
 }
 
@@ -60,7 +60,7 @@ TEST(GpuTiles, CandidatesBeginWithTheOwnAndServe) {
       const auto other = with_tile(*plan, tile);
       EXPECT_EQ(other->tile, tile);
       EXPECT_TRUE(other->tuned());
-      EXPECT_LE(other->shared_bytes(1 << 20), plan->problem.shared_per_block);
+      EXPECT_LE(other->shared_bytes(1 << 20), plan->problem.device.shared_per_block);
       for (int k : {130, 300, 1000})
         if (plan->promoted_states() > 0) EXPECT_EQ(other->chunk(k) % tile.tile_k, 0) << tile.to_text();
       EXPECT_EQ(other->wave_blocks(), plan->tile.min_blocks);
