@@ -33,7 +33,7 @@ std::string amplitude_function(const ir::Program& program, const char* name = "a
 
 std::string factor_function(const plan::GpuFieldPlan& plan) {
   return "MERCER_INLINE REAL factor(REAL x, REAL z, REAL w, const REAL* params, REAL features) {\n" +
-         value_statements(plan.factor);
+         value_statements(plan.contracted.factor);
 }
 
 /// `name`: of a field at one feature.
@@ -50,8 +50,8 @@ std::string phi_functions(const plan::GpuFieldPlan& plan, bool factors) {
   if (factors)
     return text + weight_text(plan.factors.weight, plan.problem.type) +
            define("SCALE", cuda_number(plan.factors.scale, plan.problem.type).c_str()) +
-           amplitude_function(plan.amplitude) + factor_function(plan);
-  return text + weight_text({}, plan.problem.type) + phi_function(plan.program);
+           amplitude_function(plan.contracted.amplitude) + factor_function(plan);
+  return text + weight_text({}, plan.problem.type) + phi_function(plan.programs.phi);
 }
 
 /// A function of doubles that field_beyond.cuh calls; `of`: where its results go.
@@ -92,7 +92,7 @@ std::string beyond_text(const plan::GpuFieldPlan& plan, bool with_guard) {
   text += beyond_function("MERCER_INLINE void beyond_epilogue(double* values, const double* acc, const double* pair, ",
                           beyond.epilogue, values);
   text += beyond_phi(beyond.phi, "BeyondPhi");
-  if (plan.problem.features > 0) text += beyond_phi(beyond.beside, "BeyondBeside");
+  if (plan.problem.pass.features > 0) text += beyond_phi(beyond.beside, "BeyondBeside");
   return text + skeleton({"field_beyond.cuh"});
 }
 
@@ -100,8 +100,8 @@ std::string beyond_text(const plan::GpuFieldPlan& plan, bool with_guard) {
 std::string fold_functions(const plan::GpuFieldPlan& plan) {
   const ir::FieldFold& fold = plan.problem.field.fold;
   std::string identity, summed = "false";
-  for (std::size_t s = 0; s < plan.identity.size(); ++s) {
-    identity += fmt::format("  state[{}] = {};\n", s, cuda_number(plan.identity[s], plan.problem.type));
+  for (std::size_t s = 0; s < plan.programs.identity.size(); ++s) {
+    identity += fmt::format("  state[{}] = {};\n", s, cuda_number(plan.programs.identity[s], plan.problem.type));
     if (fold.summed[s]) summed += fmt::format(" || s == {}", s);
   }
   const auto name = [](const Input& input) {
@@ -115,10 +115,10 @@ std::string fold_functions(const plan::GpuFieldPlan& plan) {
          "MERCER_INLINE bool is_summed(int s) { return " + summed + "; }\n" +
          "MERCER_INLINE void combine(REAL (&state)[STATES], REAL coef, REAL x, REAL z, REAL w, const REAL* row,\n"
          "                           const REAL* col, const REAL* pair, const REAL* params, REAL features) {\n" +
-         cuda_statements(plan.program, name, state) + "}\n" +
+         cuda_statements(plan.programs.phi, name, state) + "}\n" +
          "MERCER_INLINE REAL finished(const REAL (&state)[STATES], const REAL* row, const REAL* params, REAL features) "
          "{\n" +
-         cuda_statements(plan.finish, name, [](std::size_t) { return std::string("const REAL value"); }) +
+         cuda_statements(plan.programs.finish, name, [](std::size_t) { return std::string("const REAL value"); }) +
          "  return value;\n}\n";
 }
 
@@ -134,12 +134,13 @@ std::string field_product_defines(const plan::GpuFieldPlan& plan) {
 std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
   if (plan.by_doubles())
-    return text + define("DEEP_DOUBLES", plan.problem.capability >= 90) + define("TILE_F", plan.tile_f()) +
+    return text + define("DEEP_DOUBLES", plan.problem.device.capability >= 90) + define("TILE_F", plan.tile_f()) +
            skeleton({"double_units.cuh", "stored_doubles.cuh"});
   text += define("OUTPUTS", plan.problem.outputs) + define("PLANES", plan.problem.planes);
-  text += define("THREAD_R", plan.thread_r) + define("THREAD_F", plan.thread_f);
-  text += define("COL_VALUES", plan.reads_col) + define("READS_ROW", plan.reads_row);
-  text += define("READS_WEIGHTS", plan.reads_weights) + define("READS_X", plan::reads_site(plan.program, {Site::x}));
+  text += define("THREAD_R", plan.block.thread_r) + define("THREAD_F", plan.block.thread_f);
+  text += define("COL_VALUES", plan.reads.col) + define("READS_ROW", plan.reads.row);
+  text +=
+      define("READS_WEIGHTS", plan.reads.weights) + define("READS_X", plan::reads_site(plan.programs.phi, {Site::x}));
   text += define("MARKED", plan.on_tensor_cores()) + define("FOLDS", plan.folds()) + define("STATES", plan.states());
   if (plan.folds())
     return text + define("FACTORS", std::int64_t{0}) + define("BEYOND", std::int64_t{0}) +
@@ -156,18 +157,19 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
   text += define("PLAIN_X", plan::are_points(plan.sides.x_streams));
   text += define("PLAIN_Z", plan::are_points(plan.sides.z_streams));
-  text += define("READS_WEIGHTS", plan::reads_site(plan.programs.update, {Site::w}) || field.reads_weights);
-  text += define("COL_VALUES", field.reads_col) + define("READS_ROW", field.reads_row);
+  text += define("READS_WEIGHTS", plan::reads_site(plan.programs.update, {Site::w}) || field.reads.weights);
+  text += define("COL_VALUES", field.reads.col) + define("READS_ROW", field.reads.row);
   text += define("COLUMNS", field.columns()) + define("ONE_OUTPUT", field.has_one_output());
-  text += define("FIRST_VALUE", field.problem.planes) + define("SUMMED", field.problem.sums) +
-          define("WITH_PRODUCT", field.problem.with_product);
+  text += define("FIRST_VALUE", field.problem.planes) + define("SUMMED", field.problem.pass.sums) +
+          define("WITH_PRODUCT", field.problem.pass.with_product);
   text += define("ROWS", plan::few_features_rows(plan));
   text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
   text += identity_function(plan) + update_function(plan, "update", plan.programs.update);
   text += guard_text(plan, GuardSource::panels);
-  text += phi_functions(field, static_cast<bool>(field.factors)) + define("BESIDE", field.problem.features > 0);
-  if (field.problem.features > 0)
-    text += amplitude_function(field.beside_amplitude, "beside_amplitude") + phi_function(field.beside_value, "beside");
+  text += phi_functions(field, static_cast<bool>(field.factors)) + define("BESIDE", field.problem.pass.features > 0);
+  if (field.problem.pass.features > 0)
+    text += amplitude_function(field.contracted.beside_amplitude, "beside_amplitude") +
+            phi_function(field.contracted.beside_value, "beside");
   if (plan.guard) text += beyond_text(field, true);
   return text + skeleton({"few_features.cuh"});
 }
@@ -199,12 +201,12 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
   text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(units)) +
           define("INPUT_STAGES", plan.product_inputs(units)) + units_defines(plan, units);
   text += define("FALLBACK", !units && plan.products_are_fallback());
-  text += define("BATCH", plan.product_batch(units)) + define("CLUSTER", plan.problem.cluster);
-  text += define("READS_WEIGHTS", plan.factors.weighted() || plan::reads_site(plan.factor, {Site::w}));
+  text += define("BATCH", plan.product_batch(units)) + define("CLUSTER", plan.problem.contraction.cluster);
+  text += define("READS_WEIGHTS", plan.factors.weighted() || plan::reads_site(plan.contracted.factor, {Site::w}));
   text += weight_text(plan.factors.weight, Dtype::float32);
   const double scale = plan.of_signs() && !digits ? plan.factors.scale / 2 : plan.factors.scale;  // signs are 2 and -2
   text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
-  text += amplitude_function(plan.amplitude);
+  text += amplitude_function(plan.contracted.amplitude);
   const int columns = plan.product_columns();
   if (units) text += skeleton({"row_units.cuh"});
   if (digits) {
@@ -232,7 +234,7 @@ std::string cuda_field_units_source(const plan::GpuFieldPlan& plan) { return fie
 std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
                      define("PLANES", plan.problem.planes) + units_defines(plan, true) +
-                     amplitude_function(plan.amplitude);
+                     amplitude_function(plan.contracted.amplitude);
   text += skeleton({"row_units.cuh", "field_rows.cuh"});
   if (plan.of_signs()) return text;
   return text + exponent_text(plan.factors) + skeleton({"power_range.cuh"});
@@ -269,10 +271,10 @@ std::string cuda_stored_source(const plan::BilinearTile& tile, plan::StoredValue
 std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("PLANES", plan.problem.planes);
   text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs()) +
-          define("OF_PRODUCT", plan.problem.of_product);
+          define("OF_PRODUCT", plan.problem.stored.of_product);
   text += weight_text(plan.factors.weight, Dtype::float32) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
-  return text + amplitude_function(plan.amplitude) +
+  return text + amplitude_function(plan.contracted.amplitude) +
          skeleton({"overlap.cuh", "split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh",
                    "linear_field.cuh"});
 }

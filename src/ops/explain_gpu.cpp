@@ -158,7 +158,7 @@ const plan::GpuFieldPlan* field_of(const plan::Offer& offer) {
 
 std::string field_text(const plan::GpuFieldPlan& field) {
   if (field.factors) return fmt::format("phi = {}\n", field.factors.to_text());
-  return field.folds() ? field.program.to_text() : with_slots(field.program);
+  return field.folds() ? field.programs.phi.to_text() : with_slots(field.programs.phi);
 }
 
 /// The sections of the kernels that make values of the pairs.

@@ -289,7 +289,7 @@ std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
   const std::int64_t totals = digits ? 0 : kSumsOfThreads;
   const std::int64_t pieces = of_signs() ? (digits ? 3 : 6) : (units ? 4 : 8);  // bytes of a value
   const std::int64_t stage = kGroups * 4 * group_bytes() + queries * columns * pieces * kPoints;
-  const std::int64_t rows = std::max<std::int64_t>(queries / problem.cluster, 1) * problem.planes;
+  const std::int64_t rows = std::max<std::int64_t>(queries / problem.contraction.cluster, 1) * problem.planes;
   const std::int64_t inputs = (columns + rows) * kPoints * kFloat;
   return totals + stages * (stage + kBarriers) + product_inputs(units) * (inputs + kInputBarriers) +
          (units ? 0 : kSearch);
@@ -302,7 +302,7 @@ int GpuFieldPlan::product_inputs(bool units) const {
 int GpuFieldPlan::product_stages(bool units) const {
   const std::int64_t beside = units && !of_signs() && table_eighths() > 0 ? ir::power_table_bytes(kFieldPowerBits) : 0;
   int stages = 4;
-  while (stages > 1 && product_shared_bytes(stages, units) + beside > problem.shared_per_block) --stages;
+  while (stages > 1 && product_shared_bytes(stages, units) + beside > problem.device.shared_per_block) --stages;
   return stages;
 }
 
@@ -310,10 +310,10 @@ std::int64_t GpuFieldPlan::shared_bytes(std::int64_t n) const {
   constexpr std::int64_t kStages = 3, kRowOfSlice = 20;
   if (by_doubles()) return kStages * (tile_r() + tile_f()) * kRowOfSlice * static_cast<std::int64_t>(sizeof(double));
   const std::int64_t element = problem.type == Dtype::float64 ? 8 : 4, vector = 16 / element;
-  const std::int64_t rows = tile_f() + std::int64_t{problem.planes} * tile_r() + reads_col;
+  const std::int64_t rows = tile_f() + std::int64_t{problem.planes} * tile_r() + reads.col;
   const std::int64_t coef_row = round_up(problem.outputs, vector);
   std::int64_t elements = 2 * (rows * (kSlice + vector) + kSlice * coef_row);
-  if (n > kChunk) elements += kThreads * problem.outputs * states() * thread_r * thread_f;
+  if (n > kChunk) elements += kThreads * problem.outputs * states() * block.thread_r * block.thread_f;
   return elements * element;
 }
 
@@ -323,14 +323,15 @@ namespace {
 void plan_linear(GpuFieldPlan& plan) {
   GpuPairProblem product;
   product.outputs = {ir::simplify(sum(points().x * points().z))};
-  product.product = plan.problem.linear;
+  product.product = plan.problem.contraction.linear;
   product.params.by_value = true;
-  product.device.capability = plan.problem.capability;
-  product.device.shared_per_block = plan.problem.shared_per_block;
+  product.device.capability = plan.problem.device.capability;
+  product.device.shared_per_block = plan.problem.device.shared_per_block;
   const auto pairs = plan_gpu_pairs(product);
   if (!pairs->products.bilinear) return;
   plan.linear = pairs;
-  plan.problem.product_outputs = static_cast<int>(std::min<std::int64_t>(plan.problem.product_outputs, kLinearOutputs));
+  plan.problem.contraction.product_outputs =
+      static_cast<int>(std::min<std::int64_t>(plan.problem.contraction.product_outputs, kLinearOutputs));
 }
 
 }  // namespace
@@ -351,12 +352,14 @@ void plan_beside(GpuFieldPlan& plan, const ir::LowerOptions& options) {
   const Expr& beside = plan.problem.field.beside;
   const FieldFactors factors = factors_of(beside, plan.problem.type);
   const auto own = [](const Expr& weight) { return weight.empty() ? Expr(1.0) : weight; };
-  plan.beside_amplitude = ir::lower({factors ? ir::simplify(factors.scale * factors.amplitude) : Expr(1.0)}, options);
-  plan.beside_value = ir::lower({factors ? ir::simplify(own(factors.weight) * factors.factor) : beside}, options);
-  for (const ir::Program* program : {&plan.beside_amplitude, &plan.beside_value}) {
-    plan.reads_row |= reads_site(*program, {ir::Site::row});
-    plan.reads_col |= reads_site(*program, {ir::Site::col});
-    plan.reads_weights |= reads_site(*program, {ir::Site::w});
+  plan.contracted.beside_amplitude =
+      ir::lower({factors ? ir::simplify(factors.scale * factors.amplitude) : Expr(1.0)}, options);
+  plan.contracted.beside_value =
+      ir::lower({factors ? ir::simplify(own(factors.weight) * factors.factor) : beside}, options);
+  for (const ir::Program* program : {&plan.contracted.beside_amplitude, &plan.contracted.beside_value}) {
+    plan.reads.row |= reads_site(*program, {ir::Site::row});
+    plan.reads.col |= reads_site(*program, {ir::Site::col});
+    plan.reads.weights |= reads_site(*program, {ir::Site::w});
   }
 }
 
@@ -367,7 +370,7 @@ std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
   const GpuFieldPlan& field = *pairs.problem.gradient.field;
   const std::int64_t of_feature = count_of(pairs.sides.z_streams) + !are_points(pairs.sides.z_streams);
   const std::int64_t rows =
-      pairs.problem.sizes.exact_features * of_feature + pairs.programs.col_slots + field.reads_col + field.columns();
+      pairs.problem.sizes.exact_features * of_feature + pairs.programs.col_slots + field.reads.col + field.columns();
   const std::int64_t marks = field.beyond ? kFewFeaturesThreads : 0;
   return kStages * rows * kPoints * kWord * few_features_words(field.problem) + marks;
 }
@@ -381,7 +384,7 @@ int few_features_rows(const GpuPairPlan& pairs) {
   const std::int64_t further = pairs.problem.gradient.field->further_sums();  // with totals of float64
   const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.programs.row_slots +
                               (is_one ? field.outputs : 0) + further * (1 + 2 / words) +
-                              kVectorWords / words * (pairs.split.states + sums + field.planes + field.sums);
+                              kVectorWords / words * (pairs.split.states + sums + field.planes + field.pass.sums);
   std::int64_t rows = kMost;
   while (rows > 1 && rows * of_row * words > kRegisters) rows /= 2;
   return static_cast<int>(rows);
@@ -405,22 +408,25 @@ namespace {
 void choose_tile(GpuFieldPlan& plan) {
   const GpuFieldProblem& problem = plan.problem;
   const int words = (problem.type == Dtype::float64 ? 2 : 1) * plan.states();
-  const auto fits = [&] { return problem.outputs * plan.thread_r * plan.thread_f * words <= kAccumulatorWords; };
+  const auto fits = [&] {
+    return problem.outputs * plan.block.thread_r * plan.block.thread_f * words <= kAccumulatorWords;
+  };
   // What products leave is marked by 64 features, of which a tile is a part.
-  if (fits() && !plan.on_tensor_cores()) plan.thread_f = problem.thread_features;
-  while (!fits() && plan.thread_r * plan.thread_f > 1)
-    (plan.thread_f >= plan.thread_r ? plan.thread_f : plan.thread_r) /= 2;
+  if (fits() && !plan.on_tensor_cores()) plan.block.thread_f = problem.thread_features;
+  while (!fits() && plan.block.thread_r * plan.block.thread_f > 1)
+    (plan.block.thread_f >= plan.block.thread_r ? plan.block.thread_f : plan.block.thread_r) /= 2;
   // Each plane takes as many rows as the tile has.
-  while (plan.shared_bytes(kChunk + 1) > problem.shared_per_block && plan.thread_r * plan.thread_f > 1)
-    (plan.thread_r > 1 ? plan.thread_r : plan.thread_f) /= 2;
+  while (plan.shared_bytes(kChunk + 1) > problem.device.shared_per_block &&
+         plan.block.thread_r * plan.block.thread_f > 1)
+    (plan.block.thread_r > 1 ? plan.block.thread_r : plan.block.thread_f) /= 2;
 }
 
 /// Outputs of a fold are passes where several would not leave a thread a row and a feature.
 void plan_fold(GpuFieldPlan& plan, const ir::LowerOptions& options) {
   const ir::FieldFold& fold = plan.problem.field.fold;
-  plan.program = ir::lower(fold.update, options);
-  plan.finish = ir::lower({fold.finish}, options);
-  plan.identity = numbers_of(fold.identity);
+  plan.programs.phi = ir::lower(fold.update, options);
+  plan.programs.finish = ir::lower({fold.finish}, options);
+  plan.programs.identity = numbers_of(fold.identity);
   const int words = plan.problem.type == Dtype::float64 ? 2 : 1;
   plan.problem.outputs = std::clamp(kAccumulatorWords / (fold.states() * words), 1, plan.problem.outputs);
 }
@@ -455,22 +461,24 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given,
   options.params = problem.field.param_leaves();
   options.processor = ir::Processor::gpu_terms;
   if (problem.field.fold) plan_fold(*plan, options);
-  else plan->program = ir::lower({problem.field.field}, options);
-  plan->uniforms = lower_uniforms(problem.field.uniforms, problem.field.params);
-  plan->reads_row = reads_site(plan->program, {ir::Site::row}) || reads_site(plan->finish, {ir::Site::row});
-  plan->reads_col = reads_site(plan->program, {ir::Site::col});
-  plan->reads_weights = reads_site(plan->program, {ir::Site::w}) || (plan->beyond && plan->beyond.reads_weights());
-  if (problem.features > 0) plan_beside(*plan, options);
-  if (problem.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
+  else
+    plan->programs.phi = ir::lower({problem.field.field}, options);
+  plan->programs.uniforms = lower_uniforms(problem.field.uniforms, problem.field.params);
+  plan->reads.row =
+      reads_site(plan->programs.phi, {ir::Site::row}) || reads_site(plan->programs.finish, {ir::Site::row});
+  plan->reads.col = reads_site(plan->programs.phi, {ir::Site::col});
+  plan->reads.weights = reads_site(plan->programs.phi, {ir::Site::w}) || (plan->beyond && plan->beyond.reads_weights());
+  if (problem.pass.features > 0) plan_beside(*plan, options);
+  if (problem.contraction.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;
-    plan->factor_by_table = ir::lower({plan->factors.factor}, options);
+    plan->contracted.factor_by_table = ir::lower({plan->factors.factor}, options);
     options.table_powers = false;
   }
   if (plan->factors) {
-    plan->amplitude = ir::lower({plan->factors.amplitude}, options);
-    plan->factor = ir::lower({plan->factors.factor}, options);
-    if (problem.linear && plan->factors.linear != FieldFactors::Linear::none) plan_linear(*plan);
-    plan->products = problem.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
+    plan->contracted.amplitude = ir::lower({plan->factors.amplitude}, options);
+    plan->contracted.factor = ir::lower({plan->factors.factor}, options);
+    if (problem.contraction.linear && plan->factors.linear != FieldFactors::Linear::none) plan_linear(*plan);
+    plan->products = problem.contraction.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
   }
   choose_tile(*plan);
   return plan;

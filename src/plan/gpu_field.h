@@ -83,49 +83,78 @@ struct FieldWeights {
 /// How these lie: rows with room behind the last column, as kernels store them; a caller's rows or columns.
 enum class StoredValues : std::uint8_t { padded, rows, columns };
 
+/// φ contracted on tensor cores.
+struct FieldContraction {
+  int product_outputs = 0;  // of a pass, where φ has factors; 0: none
+  BilinearTile linear;      // of the product, where the factor is linear; an empty one: none
+  int cluster = 1;          // blocks of products that share coefficients times amplitudes, 1 or 2
+};
+
+/// Stored values times v, in place of z (plan/value_products.h).
+struct StoredProduct {
+  bool of_product = false;
+  int columns_of_doubles = 64;  // of its tile in float64: 32 or 64
+  BilinearTile tile;            // where values are read where they lie; an empty one: they are not
+  StoredValues lie = StoredValues::padded;
+};
+
+/// One pass over the pairs (kernels/cuda/few_features.cuh).
+struct FieldPass {
+  bool few_features = false;
+  int sums = 0;  // in addition, sums of so many values of the pairs, and a value times the columns
+  bool with_product = false;
+  int features = 0;  // of sums by each, of the field beside; 0: there is none
+};
+
 struct GpuFieldProblem {
   ir::FieldSplit field;
   Dtype type = Dtype::float32;  // computing type
   int outputs = 1;              // coefficients of one pass
   int planes = 0;               // pair values
   int thread_features = 4;      // of a thread, 16 in a row of a block, where registers hold as many
-  int product_outputs = 0;      // of a pass on tensor cores, where φ has factors; 0: none
-  BilinearTile linear;          // of the product, where the factor is linear; an empty one: none
-  bool of_product = false;      // of values with v in place of z (plan/value_products.h)
-  int columns_of_doubles = 64;  // of a tile of that product in float64: 32 or 64
-  BilinearTile stored;          // of that product, where values are read where they lie; an empty one: they are not
-  StoredValues lie = StoredValues::padded;
-  bool few_features = false;    // one pass over the pairs (kernels/cuda/few_features.cuh)
-  FieldWeights::Kind weights = FieldWeights::Kind::coefficients;  // of that pass
-  int sums = 0;                 // beside it, sums of so many values of the pairs, and a value times the columns
-  bool with_product = false;
-  int features = 0;             // of sums by each, of the field beside; 0: there is none
-  bool is_beside = false;       // `field.beside` takes the place of the field, which is contracted apart from it
-  int capability = 90;
-  int cluster = 1;              // blocks of products that share coefficients times amplitudes, 1 or 2
-  std::int64_t shared_per_block = 232448;
+  FieldWeights::Kind weights = FieldWeights::Kind::coefficients;  // of a pass of few features
+  FieldContraction contraction;
+  StoredProduct stored;
+  FieldPass pass;
+  bool is_beside = false;  // `field.beside` takes the place of the field, which is contracted apart from it
+  PlanDevice device;
+};
+
+struct FieldPrograms {
+  ir::Program phi;               // one output: φ; or of a fold one for each state, of one output
+  std::vector<double> identity;  // of a fold
+  ir::Program finish;            // of a fold
+  ir::Program uniforms;          // float64
+};
+/// Points m and features of a thread.
+struct FieldBlock {
+  int thread_r = 4, thread_f = 4;
+};
+struct FieldReads {
+  bool row = false, col = false, weights = false;
+};
+/// Programs of φ in factors.
+struct FactorPrograms {
+  ir::Program amplitude, factor, factor_by_table;
+  ir::Program beside_amplitude, beside_value;  // the field beside: a factor of the pair, and what is left
 };
 
 struct GpuFieldPlan {
   GpuFieldProblem problem;
-  ir::Program program;   // one output: φ; or of a fold one for each state, of one output
-  std::vector<double> identity;  // of a fold
-  ir::Program finish;            // of a fold
-  ir::Program uniforms;  // float64
-  int thread_r = 4, thread_f = 4;
-  bool reads_row = false, reads_col = false, reads_weights = false;
+  FieldPrograms programs;
+  FieldBlock block;
+  FieldReads reads;
   FieldFactors factors;
-  ir::Program amplitude, factor, factor_by_table;
-  ir::Program beside_amplitude, beside_value;  // the field beside: a factor of the pair, and what is left
+  FactorPrograms contracted;
   bool products = false;                      // point by point: field_products.cuh
   std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
 
   /// Columns of coefficients that a product has: 8, 16, 32 or, of signs, 64. Of powers 16 at least: with 8, eight
   /// points m leave their values too few registers.
   int product_columns() const {
-    if (problem.product_outputs <= 8 && factors.power == 0) return 8;
-    if (problem.product_outputs <= 16) return 16;
-    return problem.product_outputs <= 32 || !of_signs() ? 32 : 64;
+    if (problem.contraction.product_outputs <= 8 && factors.power == 0) return 8;
+    if (problem.contraction.product_outputs <= 16) return 16;
+    return problem.contraction.product_outputs <= 32 || !of_signs() ? 32 : 64;
   }
   bool on_tensor_cores() const { return products || linear; }
   bool folds() const { return static_cast<bool>(problem.field.fold); }
@@ -135,10 +164,10 @@ struct GpuFieldPlan {
   int columns() const { return problem.weights == FieldWeights::Kind::matrix ? 0 : problem.outputs; }
   /// Of a pass, beside its results.
   int further_sums() const {
-    return problem.sums + (problem.with_product ? problem.outputs : 0) + problem.features;
+    return problem.pass.sums + (problem.pass.with_product ? problem.outputs : 0) + problem.pass.features;
   }
   /// Coefficients of one pass.
-  int pass_outputs() const { return std::min(problem.product_outputs, product_columns()); }
+  int pass_outputs() const { return std::min(problem.contraction.product_outputs, product_columns()); }
   int product_queries() const { return 64 / product_columns(); }
   /// Points m whose products go together; twice as many have left operands in registers.
   int product_batch(bool units = false) const { return units ? 1 : std::clamp(product_queries() / 2, 1, 2); }
@@ -162,11 +191,11 @@ struct GpuFieldPlan {
   int product_inputs(bool units = false) const;
   std::int64_t product_shared_bytes(int stages, bool units = false) const;
   /// Stored values times v, as a linear field with coefficients.
-  bool linear_of_product() const { return problem.of_product && linear; }
+  bool linear_of_product() const { return problem.stored.of_product && linear; }
   /// The same on tensor cores of float64 (kernels/cuda/stored_doubles.cuh).
-  bool by_doubles() const { return problem.of_product && problem.type == Dtype::float64; }
-  int tile_r() const { return by_doubles() ? 128 : 16 * thread_r; }
-  int tile_f() const { return by_doubles() ? problem.columns_of_doubles : 16 * thread_f; }
+  bool by_doubles() const { return problem.stored.of_product && problem.type == Dtype::float64; }
+  int tile_r() const { return by_doubles() ? 128 : 16 * block.thread_r; }
+  int tile_f() const { return by_doubles() ? problem.stored.columns_of_doubles : 16 * block.thread_f; }
   std::int64_t shared_bytes(std::int64_t n) const;
 
   FieldBeyond beyond;  // at pairs whose values are marked

@@ -26,7 +26,8 @@ FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& jo
       operands_(operands),
       workspace_(workspace),
       panels_(kernels, job, workspace),
-      params_({&field_.problem.field.params, &field_.uniforms, field_.problem.field.uniforms.size()}, job, workspace),
+      params_({&field_.problem.field.params, &field_.programs.uniforms, field_.problem.field.uniforms.size()}, job,
+              workspace),
       size_(static_cast<std::int64_t>(size_of(job.type))) {
   const auto points = [&](const JobSide& side) {
     return PlainPanel{side.points, side.count, job.features, side.point_stride, side.feature_stride, 0, 0, {}};
@@ -39,8 +40,8 @@ FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& jo
   };
   if (!plan::are_points(kernels.plan->sides.x_streams)) x_ = points(job.x);
   if (!plan::are_points(kernels.plan->sides.z_streams)) z_ = points(job.z);
-  if (field_.reads_row) row_ = values(job.x);
-  if (field_.reads_col) col_ = values(job.z);
+  if (field_.reads.row) row_ = values(job.x);
+  if (field_.reads.col) col_ = values(job.z);
   if (!operands.by_matrix)
     coefs_ = columns(operands.coef, job.z.count, operands.coef.col_stride, operands.coef.row_stride);
   if (operands.has_rows())
@@ -127,7 +128,7 @@ void FewFeaturesField::contract(std::int64_t first, std::int64_t count) const {
 
 /// Sums of all passes are added up; each pass has columns of the product.
 void FewFeaturesField::finish_further(std::int64_t first, std::int64_t count) const {
-  const std::int64_t m = job_.x.count, sums = field_.problem.sums;
+  const std::int64_t m = job_.x.count, sums = field_.problem.pass.sums;
   const auto add_up = [&](std::int64_t from, std::int64_t outputs, void* out, std::int64_t output_stride,
                           std::int64_t row_stride, bool adds) {
     if (outputs == 0) return;
@@ -145,10 +146,10 @@ void FewFeaturesField::finish_further(std::int64_t first, std::int64_t count) co
     launch(sum_splits(job_), job_, {ceil_div(outputs * m, 256)}, 256, 0, sum);
   };
   add_up(0, sums, operands_.sums.data, operands_.sums.first_stride, operands_.sums.second_stride, first > 0);
-  const std::int64_t features = field_.problem.features;
+  const std::int64_t features = field_.problem.pass.features;
   add_up(field_.further_sums() - features, features, operands_.beside.data, operands_.beside.first_stride,
          operands_.beside.second_stride, first > 0);
-  if (!field_.problem.with_product) return;
+  if (!field_.problem.pass.with_product) return;
   char* const out = static_cast<char*>(operands_.product.data) + first * operands_.product.second_stride * size_;
   add_up(sums, count, out, operands_.product.second_stride, operands_.product.first_stride, false);
 }

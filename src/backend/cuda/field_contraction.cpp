@@ -18,7 +18,7 @@ FieldContraction::FieldContraction(const FieldKernels& kernels, const PairJob& j
       range_(range), workspace_(workspace), size_(static_cast<std::int64_t>(size_of(job.type))) {
   if (plan_.products) products_.emplace(kernels, job, outputs, rows.operands, workspace);
   if (plan_.linear) linear_.emplace(kernels, job, rows.part, workspace);
-  if (plan_.problem.stored) stored_.emplace(kernels, job, rows.part, workspace);
+  if (plan_.problem.stored.tile) stored_.emplace(kernels, job, rows.part, workspace);
   splits_ = choose_splits();
   pass_ = products_ ? products_->pass() : linear_ ? linear_->pass() : plan_.problem.outputs;
   if (!stored_ && (is_partial() || range.several))

@@ -138,7 +138,7 @@ void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int
     run_units(a, splits);
   std::int64_t blocks_of_rows = blocks(part.m);
   if (kernels_.plan->products_are_fallback()) {
-    const std::int64_t cluster = kernels_.plan->problem.cluster;
+    const std::int64_t cluster = kernels_.plan->problem.contraction.cluster;
     blocks_of_rows = std::min(blocks_of_rows, job_.hardware().multiprocessors / cluster * cluster);
   }
   launch(kernels_.products, job_, {blocks_of_rows, splits}, kThreads,

@@ -35,7 +35,8 @@ struct InPlace {
     const JobOperand& own = operands.amplitude;
     plan::StoredValues lie = plan::StoredValues::padded;
     if (pairs == nullptr && own.array.data != nullptr && job.type == Dtype::float32) lie = lie_of(job, own);
-    if (field != nullptr && field->plan->problem.stored) lie = field->plan->problem.lie;
+    if (field != nullptr && field->plan->problem.stored.tile)
+      lie = field->plan->problem.stored.lie;
     else if (lie == plan::StoredValues::columns) lie = plan::StoredValues::padded;
     amplitude = lie != plan::StoredValues::padded;
     step = lie == plan::StoredValues::columns ? own.col_stride : own.row_stride;
@@ -83,9 +84,16 @@ class FieldLaunch {
   /// `job`: what is contracted with the values of the pairs of `pair_job`.
   FieldLaunch(const PairKernels* pairs, const FieldsOfPairs& fields, const PairJob& pair_job, const PairJob& job,
               const FieldJob& operands, InPlace in_place, const FieldRange& range, Workspace& workspace)
-      : field_(*fields.own), plan_(*field_.plan), job_(job), operands_(operands), in_place_(in_place),
-        adds_(range.first > 0), ends_(range.first + range.count >= range.all), workspace_(workspace),
-        params_({&plan_.problem.field.params, &plan_.uniforms, plan_.problem.field.uniforms.size()}, job, workspace) {
+      : field_(*fields.own),
+        plan_(*field_.plan),
+        job_(job),
+        operands_(operands),
+        in_place_(in_place),
+        adds_(range.first > 0),
+        ends_(range.first + range.count >= range.all),
+        workspace_(workspace),
+        params_({&plan_.problem.field.params, &plan_.programs.uniforms, plan_.problem.field.uniforms.size()}, job,
+                workspace) {
     size_ = static_cast<std::int64_t>(size_of(job.type));
     planes_ = plan_.problem.planes;
     ld_ = round_up(job.z.count, kPadding);
@@ -97,9 +105,9 @@ class FieldLaunch {
       tile_rows = std::min<std::int64_t>(tile_rows, field.plan->tile_r());
       is_linear_ |= field.plan->linear != nullptr;
       reads_x_rows_ |= field.plan->linear != nullptr && field.plan->of_differences();
-      reads_row_ |= field.plan->reads_row;
-      reads_col_ |= field.plan->reads_col;
-      reads_weights_ |= field.plan->reads_weights;
+      reads_row_ |= field.plan->reads.row;
+      reads_col_ |= field.plan->reads.col;
+      reads_weights_ |= field.plan->reads.weights;
     });
     const bool stores = before_ + planes_ > 0 && !in_place_.amplitude;
     // Operands of all rows at once where they are small; of very many points they are made part by part.

@@ -208,7 +208,8 @@ std::string uniforms_of(const plan::StoredSums& plan) {
 
 std::string uniforms_of(const plan::GpuFieldPlan& plan) {
   const ir::FieldSplit& field = plan.problem.field;
-  return codegen::cuda_uniforms_source(plan.problem.type, field.params.size(), field.uniforms.size(), plan.uniforms);
+  return codegen::cuda_uniforms_source(plan.problem.type, field.params.size(), field.uniforms.size(),
+                                       plan.programs.uniforms);
 }
 
 }  // namespace
@@ -281,9 +282,10 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
     return cuda_source(fmt::format("{} {}", kind, formula), std::move(text), architecture);
   };
   sources.uniforms = named("uniforms", uniforms_of(plan));
-  if (plan.problem.stored) {
+  if (plan.problem.stored.tile) {
     const plan::GpuFieldProblem& problem = plan.problem;
-    sources.stored = named("products of stored values", codegen::cuda_stored_source(problem.stored, problem.lie));
+    sources.stored =
+        named("products of stored values", codegen::cuda_stored_source(problem.stored.tile, problem.stored.lie));
     return sources;
   }
   sources.field = named("field", codegen::cuda_field_source(plan));

@@ -26,7 +26,7 @@ LinearField::LinearField(const FieldKernels& kernels, const PairJob& job, std::i
   largest_ = workspace.add((job.features + pass_) * kFloat);
   spread_ = workspace.add(pass_ * spread_ld_ * kFloat);
   row_largest_ = workspace.add(ranges_ * row_side_.ld * kFloat);
-  if (plan_.problem.of_product) row_least_ = workspace.add(ranges_ * row_side_.ld * kFloat);
+  if (plan_.problem.stored.of_product) row_least_ = workspace.add(ranges_ * row_side_.ld * kFloat);
   lossy_ = workspace.add(sizeof(unsigned));
   row_spread_ = workspace.add(ranges_ * pass_ * row_side_.ld * kFloat);
   products_ = workspace.add(rows * products_ld_ * kFloat);

@@ -13,8 +13,12 @@ constexpr std::int64_t kPadding = 32, kMergeThreads = 128;
 }  // namespace
 
 StoredProduct::StoredProduct(const FieldKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace)
-    : kernels_(kernels), tile_(kernels.plan->problem.stored), job_(job),
-      v_(tile_, job, {.by_fours = true}, workspace), merge_(merge_products(job)), ld_(round_up(rows, kPadding)) {
+    : kernels_(kernels),
+      tile_(kernels.plan->problem.stored.tile),
+      job_(job),
+      v_(tile_, job, {.by_fours = true}, workspace),
+      merge_(merge_products(job)),
+      ld_(round_up(rows, kPadding)) {
   splits_ = choose_splits({ceil_div(rows, tile_.kRows * tile_.cluster), ceil_div(job.z.count, tile_.columns),
                            tile_.columns, job.hardware().multiprocessors * tile_.blocks / tile_.cluster});
   partial_ = workspace.add(splits_ * tile_.wide * ld_ * static_cast<std::int64_t>(sizeof(float)));

@@ -84,8 +84,8 @@ Considered matrix_times_points(const Request& request, const Costs& costs, Plann
     return Refusal{"points of either side", real(costs.gradient.matrix_points), real(points)};
   auto product = product_of_values(request, request.k, costs);
   if (!product) return Refusal{"the operands of so many features would be too large"};
-  if (product->linear) return Refusal{"no tile reads the matrix where it is: grad_gemm has no more to do"};
-  if (product->stored) product->lie = gradient.matrix;
+  if (product->contraction.linear) return Refusal{"no tile reads the matrix where it is: grad_gemm has no more to do"};
+  if (product->stored.tile) product->stored.lie = gradient.matrix;
   GradientPlan plan;
   plan.field = product_plan(*std::move(product), planner);
   return Offer{plan, "products in pieces of tf32, or of float64"};
@@ -96,12 +96,12 @@ GpuFieldProblem few_features_field(const Request& request) {
   GpuFieldProblem field;
   field.type = request.type;
   field.outputs = few_features_outputs(weights_of(request), request.k);
-  field.few_features = true;
+  field.pass.few_features = true;
   field.weights = request.gradient.weights;
-  field.sums = static_cast<int>(further.by.size());
-  field.with_product = further.product;
-  field.features = further.weights ? static_cast<int>(request.k) : 0;
-  field.capability = request.device.capability;
+  field.pass.sums = static_cast<int>(further.by.size());
+  field.pass.with_product = further.product;
+  field.pass.features = further.weights ? static_cast<int>(request.k) : 0;
+  field.device.capability = request.device.capability;
   return field;
 }
 
@@ -238,12 +238,12 @@ GpuFieldProblem field_problem(const Request& request, const FieldUse& use, const
   GpuFieldProblem problem;
   problem.type = request.type;
   problem.outputs = static_cast<int>(std::min(outputs_of(request), kFieldOutputs));
-  problem.product_outputs = use.contracts ? most_product_outputs(outputs_of(request)) : 0;
-  problem.cluster = use.contracts && ceil_div(request.k, kFieldTileFeatures) % 2 == 0 ? 2 : 1;
+  problem.contraction.product_outputs = use.contracts ? most_product_outputs(outputs_of(request)) : 0;
+  problem.contraction.cluster = use.contracts && ceil_div(request.k, kFieldTileFeatures) % 2 == 0 ? 2 : 1;
   problem.thread_features = thread_features(request.k, costs.gradient);
-  problem.capability = request.device.capability;
-  problem.linear = use.linear;
-  problem.shared_per_block = request.device.shared_per_block;
+  problem.device.capability = request.device.capability;
+  problem.contraction.linear = use.linear;
+  problem.device.shared_per_block = request.device.shared_per_block;
   return problem;
 }
 
@@ -278,8 +278,9 @@ KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, P
   const FurtherSums& further = request.gradient.further;
   const std::string key =
       cache_key(is_beside ? "field beside" : "field", formula.form, has_weight_plane(request), further.without_weight,
-                further.weights, formula.key, problem.type, problem.outputs, problem.product_outputs, problem.cluster,
-                problem.thread_features, problem.linear, problem.capability, problem.shared_per_block);
+                further.weights, formula.key, problem.type, problem.outputs, problem.contraction.product_outputs,
+                problem.contraction.cluster, problem.thread_features, problem.contraction.linear,
+                problem.device.capability, problem.device.shared_per_block);
   return planner.field(key, [&] {
     problem.field = weighed_field(request, planner);
     problem.is_beside = is_beside;
@@ -358,7 +359,7 @@ Considered with_values(const Request& request, const Costs& costs, KeptPlan<GpuF
   GradientPlan plan{.field = std::move(field), .product = further.product};
   if (further.weights) {
     // Ranges of z and their rows are those of the gradient's own field.
-    const FieldUse use{plan.field->linear ? plan.field->problem.linear : BilinearTile{},
+    const FieldUse use{plan.field->linear ? plan.field->problem.contraction.linear : BilinearTile{},
                        !refuses_contraction(request, costs, planner)};
     plan.beside = field_plan(request, use, planner, true);
   }

@@ -88,26 +88,26 @@ std::optional<GpuFieldProblem> product_of_values(const Request& request, std::in
                                                  const Costs& costs) {
   GpuFieldProblem field;
   field.type = request.type;
-  field.of_product = true;
-  field.columns_of_doubles = columns_of_doubles(columns);
-  field.capability = request.device.capability;
-  field.shared_per_block = request.device.shared_per_block;
+  field.stored.of_product = true;
+  field.stored.columns_of_doubles = columns_of_doubles(columns);
+  field.device.capability = request.device.capability;
+  field.device.shared_per_block = request.device.shared_per_block;
   if (request.type != Dtype::float32) return field;
-  const bool has_warpgroups = field.capability == kOfWarpgroups && !request.device.by_warps;
-  if (has_warpgroups) field.stored = stored_tile(columns, costs);
-  if (field.stored) return field;
+  const bool has_warpgroups = field.device.capability == kOfWarpgroups && !request.device.by_warps;
+  if (has_warpgroups) field.stored.tile = stored_tile(columns, costs);
+  if (field.stored.tile) return field;
   const LinearSizes sizes =
       value_product_sizes(request.m, request.n, columns, request.part_bytes, request.device.multiprocessors);
   if (!sizes.fits) return {};
-  field.linear = linear_tile(sizes, request.device.multiprocessors, costs);
-  field.linear.by_warps = request.device.by_warps;
+  field.contraction.linear = linear_tile(sizes, request.device.multiprocessors, costs);
+  field.contraction.linear.by_warps = request.device.by_warps;
   return field;
 }
 
 KeptPlan<GpuFieldPlan> product_plan(GpuFieldProblem product, Planner& planner) {
-  const int columns = product.type == Dtype::float64 ? product.columns_of_doubles : 0;
-  std::string key = cache_key("product of values", product.type, product.linear, product.stored, product.lie, columns,
-                              product.capability, product.shared_per_block);
+  const int columns = product.type == Dtype::float64 ? product.stored.columns_of_doubles : 0;
+  std::string key = cache_key("product of values", product.type, product.contraction.linear, product.stored.tile,
+                              product.stored.lie, columns, product.device.capability, product.device.shared_per_block);
   return planner.field(std::move(key), [&] {
     product.field = value_product_field();
     product.planes = 1;

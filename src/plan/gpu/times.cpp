@@ -45,7 +45,7 @@ GpuTimes columns_times(const GpuPairPlan& plan, const GpuFieldProblem* product, 
   const double columns = real(request.columns);
   if (product != nullptr && request.type == Dtype::float64)
     return gpu_double_tensor_times(request.pairs() * columns, gpu);
-  const bool halves = product != nullptr ? !product->stored : plan.takes_halves();
+  const bool halves = product != nullptr ? !product->stored.tile : plan.takes_halves();
   if (product != nullptr || plan.problem.product.wide > 0)
     return gpu_tensor_times(request.pairs() * columns * (halves ? 3 : 6), gpu);
   return gpu_times({.issue = columns, .fma = columns, .alu = 0, .unit = 0}, request.type, request.pairs(), gpu);
@@ -69,14 +69,14 @@ GpuTimes field_times(const GpuFieldPlan& field, const Request& request, const Gp
   const double elements = request.pairs() * features;
   if (field.linear) return gpu_tensor_times(request.pairs() * columns * (features + 1) * 3, gpu);
   if (!field.products)
-    return gpu_times(count_gpu(field.program), request.type, elements, gpu) +=
+    return gpu_times(count_gpu(field.programs.phi), request.type, elements, gpu) +=
            gpu_times({.issue = columns, .fma = columns, .alu = 0, .unit = 0}, request.type, elements, gpu);
   // Signs: four elements in four instructions, three products of bytes, at twice the rate of 16 bits. Others: three
   // of 16 bits or of tf32, at half of it.
   GpuCost cost{.issue = 1, .fma = 0.5, .alu = 0.5, .unit = 0};
-  if (!field.of_signs()) cost = count_gpu(field.factor);
+  if (!field.of_signs()) cost = count_gpu(field.contracted.factor);
   if (!field.of_signs() && field.has_units() && field.table_eighths() > 0)
-    cost = blend(cost, count_gpu(field.factor_by_table), field.table_eighths() / 8.0);
+    cost = blend(cost, count_gpu(field.contracted.factor_by_table), field.table_eighths() / 8.0);
   return gpu_times(cost, request.type, elements, gpu) +=
          gpu_tensor_times(elements * columns * (field.of_signs() ? 1.5 : field.has_units() ? 3 : 6), gpu);
 }

@@ -43,7 +43,7 @@ struct GradientPlan {
   KeptPlan<GpuFieldPlan> field = {}, beside = {};  // none where `pairs` do all; of the sums by w
   bool product = false;                  // the product with v is among the results
   /// A matrix that weighs the pairs is multiplied with the points z.
-  bool by_points() const { return field && field->problem.of_product; }
+  bool by_points() const { return field && field->problem.stored.of_product; }
 };
 using WayPlan = std::variant<FusedPlan, StoredPlan, GradientPlan>;
 

@@ -452,33 +452,34 @@ class Collection {
     second.type = row.type;
     second.outputs = static_cast<int>(std::min<std::int64_t>(row.outputs, plan::kFieldOutputs));
     if (row.tensor_cores) {
-      second.product_outputs = row.outputs;
-      second.cluster = row.outputs > 8 ? 2 : 1;
+      second.contraction.product_outputs = row.outputs;
+      second.contraction.cluster = row.outputs > 8 ? 2 : 1;
     }
-    second.capability = gpu_.capability;
-    second.shared_per_block = gpu_.shared_per_block;
+    second.device.capability = gpu_.capability;
+    second.device.shared_per_block = gpu_.shared_per_block;
     const plan::Costs& costs = plan::costs_of(gpu_.capability);
     if (row.linear)
-      second.linear = plan::linear_tile(10000, 10000, 768, plan::linear_sizes(10000, 10000, 768, row.outputs, 1 << 28),
-                                        Precision::fp32, 132, costs.everywhere());
+      second.contraction.linear =
+          plan::linear_tile(10000, 10000, 768, plan::linear_sizes(10000, 10000, 768, row.outputs, 1 << 28),
+                            Precision::fp32, 132, costs.everywhere());
     second.planes = static_cast<int>(second.field.pair_outputs.size());
     if (row.of_product > 0) {
       second = plan::product_of_values(request({10000, 10000, 768}, row.type), row.of_product, costs).value();
       second.field = plan::value_product_field();
       second.planes = 1;
-      second.lie = row.lie;
-      second.shared_per_block = gpu_.shared_per_block;
+      second.stored.lie = row.lie;
+      second.device.shared_per_block = gpu_.shared_per_block;
     }
-    second.few_features = row.few_features > 0;
-    second.features = row.by_weights ? row.few_features : 0;
+    second.pass.few_features = row.few_features > 0;
+    second.pass.features = row.by_weights ? row.few_features : 0;
     second.weights = row.kind();
-    second.with_product = row.sums > 0 && !row.by_matrix;
-    second.sums = row.sums;
+    second.pass.with_product = row.sums > 0 && !row.by_matrix;
+    second.pass.sums = row.sums;
     const auto plan = plan::plan_gpu_field(
         second, row.beyond ? fields(ir::most_scale(Dtype::float64)) : ir::FieldSplit());
     if (row.few_features > 0) return add_few_features(row, plan);
     FieldSources sources = field_sources(*plan, target_);
-    if (const plan::BilinearTile& stored = plan->problem.stored)
+    if (const plan::BilinearTile& stored = plan->problem.stored.tile)
       return add({row.name, std::move(sources.stored), stored.threads(), stored.blocks, stored.shared_bytes(0)});
     add({row.name, std::move(sources.field), 256, 1, plan->shared_bytes(1 << 20)});
     add({std::string(row.name) + ".uniforms", std::move(sources.uniforms), 128});

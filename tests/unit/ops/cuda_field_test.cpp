@@ -428,14 +428,14 @@ TEST(TensorCoreFields, ThePlanSaysSo) {
     for (const char* text :
          {"exp(-sum(abs(x-z))/3)", "exp(-sum(abs(x-z)^1.3)/3)", "exp(-sum(abs(z-x)^1.5)/3)", "sum(abs(x-z)^1.8)"}) {
       problem.field = ir::split_field(Formula(text).prepared().field());
-      problem.product_outputs = outputs;
+      problem.contraction.product_outputs = outputs;
       const auto plan = plan::plan_gpu_field(problem);
       EXPECT_EQ(plan->of_signs(), std::string(text).find('^') == std::string::npos);
       EXPECT_EQ(plan->has_units(), std::string(text).find("1.8") == std::string::npos)
           << text << ": " << plan->factors.to_text();
       if (!plan->has_units()) continue;
       EXPECT_GT(plan->product_stages(true), plan->of_signs() ? 2 : 1);
-      EXPECT_LE(plan->product_shared_bytes(plan->product_stages(true), true), problem.shared_per_block);
+      EXPECT_LE(plan->product_shared_bytes(plan->product_stages(true), true), problem.device.shared_per_block);
     }
   EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::costs_of(90)));
   // Passes of 64 columns take 128 for 70 outputs, passes of 32 take 96.
