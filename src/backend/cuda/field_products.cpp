@@ -75,7 +75,7 @@ FieldProductArguments FieldProducts::arguments(const FieldArguments& field, cons
 }
 
 void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspace) const {
-  const auto step = [&](const char* name) { return beside(kernels_.operands, name, job_); };
+  const auto step = [&](const char* name) { return beside(kernels_.contraction.operands, name, job_); };
   FieldProductArguments a = arguments(rows, workspace);
   if (job_.rehearsal() == nullptr)
     check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.marks), 0,
@@ -102,7 +102,7 @@ void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspa
 void FieldProducts::measure_points(const FieldProductArguments& a) const {
   if (job_.rehearsal() != nullptr) return;
   check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.refused), 0, 1, job_.stream()), job_.op);
-  launch(beside(kernels_.rows, "measure_points", job_), job_, {job_.features}, kRowThreads, 0, a);
+  launch(beside(kernels_.contraction.rows, "measure_points", job_), job_, {job_.features}, kRowThreads, 0, a);
 }
 
 void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t number) const {
@@ -112,16 +112,16 @@ void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t numbe
   check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(pass.column_units), 0,
                                             static_cast<std::size_t>(columns), job_.stream()),
              job_.op);
-  const Kernel measure{kernels_.rows.module, &kernels_.rows.module->function("measure_coefs")};
+  const Kernel measure{kernels_.contraction.rows.module, &kernels_.contraction.rows.module->function("measure_coefs")};
   launch(measure, job_, {columns, ranges_}, kRowThreads, 0, pass);
 }
 
 void FieldProducts::run_units(FieldProductArguments& a, std::int64_t splits) const {
   const plan::GpuFieldPlan& plan = *kernels_.plan;
-  const Kernel examine = beside(kernels_.rows, "examine_amplitudes", job_);
+  const Kernel examine = beside(kernels_.contraction.rows, "examine_amplitudes", job_);
   launch(examine, job_, {ceil_div(a.field.m, kBlockRows), ranges_}, kRowThreads, 0, a);
-  launch(kernels_.rows, job_, {ceil_div(a.field.m, kJudgedRows)}, kRowThreads, 0, a);
-  launch(kernels_.units, job_, {blocks(a.field.m), splits}, kThreads,
+  launch(kernels_.contraction.rows, job_, {ceil_div(a.field.m, kJudgedRows)}, kRowThreads, 0, a);
+  launch(kernels_.contraction.units, job_, {blocks(a.field.m), splits}, kThreads,
          plan.product_shared_bytes(plan.product_stages(true), true), a);
   a.wanted = a.left;
 }
@@ -141,7 +141,7 @@ void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int
     const std::int64_t cluster = kernels_.plan->problem.contraction.cluster;
     blocks_of_rows = std::min(blocks_of_rows, job_.hardware().multiprocessors / cluster * cluster);
   }
-  launch(kernels_.products, job_, {blocks_of_rows, splits}, kThreads,
+  launch(kernels_.contraction.products, job_, {blocks_of_rows, splits}, kThreads,
          kernels_.plan->product_shared_bytes(kernels_.plan->product_stages()), a);
 }
 

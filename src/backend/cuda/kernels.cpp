@@ -290,16 +290,17 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
   }
   sources.field = named("field", codegen::cuda_field_source(plan));
   if (plan.products) {
-    sources.products = named("products of the field", codegen::cuda_field_products_source(plan));
-    sources.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
+    sources.contraction.products = named("products of the field", codegen::cuda_field_products_source(plan));
+    sources.contraction.operands = named("operands of the field", codegen::cuda_field_operands_source(plan));
   }
   if (plan.has_units()) {
-    sources.units = named("products of the field in units", codegen::cuda_field_units_source(plan));
-    sources.rows = named("rows of the field", codegen::cuda_field_rows_source(plan));
+    sources.contraction.units = named("products of the field in units", codegen::cuda_field_units_source(plan));
+    sources.contraction.rows = named("rows of the field", codegen::cuda_field_rows_source(plan));
   }
   if (plan.linear) {
-    sources.linear = named("linear field", codegen::cuda_linear_source(plan));
-    sources.linear_tile = named("products of the linear field", codegen::cuda_bilinear_source(*plan.linear));
+    sources.contraction.linear = named("linear field", codegen::cuda_linear_source(plan));
+    sources.contraction.linear_tile =
+        named("products of the linear field", codegen::cuda_bilinear_source(*plan.linear));
   }
   return sources;
 }
@@ -318,6 +319,7 @@ using PairRows = std::vector<KernelRow<PairKernels>>;
 using Common = CommonParts<Kernel>;
 using Pipes = PipeParts<Kernel>;
 using Products = ProductParts<Kernel>;
+using Contraction = ContractionParts<Kernel>;
 
 /// What a plan's kernels are compiled from, in `sources`, and where they go.
 PairRows rows_of(PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> plan, Dtype stored, const PairJob& job,
@@ -447,12 +449,18 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
   std::vector<KernelRow<FieldKernels>> rows = {
       {&sources.field, "field", place_of<&FieldKernels::field>, kernels.get()},
       {&sources.uniforms, "uniforms", place_of<&FieldKernels::uniforms>, kernels.get()},
-      {&sources.products, "field_products", place_of<&FieldKernels::products>, kernels.get()},
-      {&sources.operands, "write_coefs", place_of<&FieldKernels::operands>, kernels.get()},
-      {&sources.units, "field_products", place_of<&FieldKernels::units>, kernels.get()},
-      {&sources.rows, "judge_rows", place_of<&FieldKernels::rows>, kernels.get()},
-      {&sources.linear, "finish_field", place_of<&FieldKernels::linear>, kernels.get()},
-      {&sources.linear_tile, "bilinear_tile", place_of<&FieldKernels::linear_tile>, kernels.get()},
+      {&sources.contraction.products, "field_products", place_of<&FieldKernels::contraction, &Contraction::products>,
+       kernels.get()},
+      {&sources.contraction.operands, "write_coefs", place_of<&FieldKernels::contraction, &Contraction::operands>,
+       kernels.get()},
+      {&sources.contraction.units, "field_products", place_of<&FieldKernels::contraction, &Contraction::units>,
+       kernels.get()},
+      {&sources.contraction.rows, "judge_rows", place_of<&FieldKernels::contraction, &Contraction::rows>,
+       kernels.get()},
+      {&sources.contraction.linear, "finish_field", place_of<&FieldKernels::contraction, &Contraction::linear>,
+       kernels.get()},
+      {&sources.contraction.linear_tile, "bilinear_tile",
+       place_of<&FieldKernels::contraction, &Contraction::linear_tile>, kernels.get()},
       {&sources.stored, "wide_tile", place_of<&FieldKernels::stored>, kernels.get()}};
   erase_empty(rows);
   get_kernels(rows, job, first);

@@ -122,22 +122,28 @@ enum class FirstCall : std::uint8_t {
 std::shared_ptr<const PairKernels> compile_pair_kernels(std::shared_ptr<const plan::GpuPairPlan> plan, Dtype out,
                                                         const PairJob& job, FirstCall first = FirstCall::full);
 
+/// A field that is contracted on tensor cores: its sources or kernels.
+template <class Part>
+struct ContractionParts {
+  Part products, operands;  // `write_coefs`; its module has the others of field_operands.cuh
+  Part units, rows;         // with values in units; `judge_rows`; its module has the others of field_rows.cuh
+  Part linear;              // of a linear factor: `finish_field`; its module has the others of linear_field.cuh
+  Part linear_tile;
+};
+
+/// Texts are empty where the plan has no such kernel.
 struct FieldSources {
   jit::CudaSource field, uniforms;
-  jit::CudaSource products, operands;  // empty texts but for a plan with products
-  jit::CudaSource units, rows;         // and with values in units
-  jit::CudaSource linear, linear_tile;  // the same, with a linear factor
-  jit::CudaSource stored;               // of stored values times v, in place of `field`
+  jit::CudaSource stored;  // of stored values times v, in place of `field`
+  ContractionParts<jit::CudaSource> contraction;
 };
 FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& architecture);
 
 struct FieldKernels {
   std::shared_ptr<const plan::GpuFieldPlan> plan;
   Kernel field, uniforms;
-  Kernel products, operands;  // `write_coefs`; its module has the others of field_operands.cuh
-  Kernel units, rows;         // `judge_rows`; its module has the others of field_rows.cuh
-  Kernel linear, linear_tile;  // `finish_field`; its module has the others of linear_field.cuh
-  Kernel stored;               // `wide_tile`
+  Kernel stored;  // `wide_tile`
+  ContractionParts<Kernel> contraction;
   std::vector<FullKernel<FieldKernels>> full;
   bool are_quick() const { return !full.empty(); }
 };

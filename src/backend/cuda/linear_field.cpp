@@ -81,8 +81,8 @@ LinearArguments LinearField::arguments(const FieldArguments& field, std::int64_t
 
 void LinearField::launch_step(const char* name, jit::Dim3 grid, LinearArguments& a) const {
   if (job_.rehearsal() != nullptr) return;
-  launch_overlapping({kernels_.linear.module, &kernels_.linear.module->function(name)}, job_, grid, kThreads, a, 0,
-                     Overlap::launch);
+  launch_overlapping({kernels_.contraction.linear.module, &kernels_.contraction.linear.module->function(name)}, job_,
+                     grid, kThreads, a, 0, Overlap::launch);
 }
 
 void LinearField::prepare(const FieldArguments& all, const PlainPanel& coefs, const PointRows& x,
@@ -131,7 +131,7 @@ void LinearField::run(const FieldArguments& part, std::int64_t first, std::int64
   products.ranges = 1;
   products.x_end = a.rows.ld;
   products.z_end = a.columns.ld;
-  launch_products(kernels_.linear_tile, *plan_.linear, job_, products,
+  launch_products(kernels_.contraction.linear_tile, *plan_.linear, job_, products,
                   ceil_div(pairs.n, plan_.linear->problem.product.columns));
   // As many warps for a row as it has outputs, up to all of a block's.
   const std::int64_t row_warps = pass_ > 4 ? kWarps : pass_ > 2 ? 4 : pass_;

@@ -484,18 +484,18 @@ class Collection {
     add({row.name, std::move(sources.field), 256, 1, plan->shared_bytes(1 << 20)});
     add({std::string(row.name) + ".uniforms", std::move(sources.uniforms), 128});
     if (plan->products) {
-      add({std::string(row.name) + ".products", std::move(sources.products), 512, 1,
+      add({std::string(row.name) + ".products", std::move(sources.contraction.products), 512, 1,
            plan->product_shared_bytes(plan->product_stages())});
-      add({std::string(row.name) + ".operands", std::move(sources.operands), 1024});
-      add({std::string(row.name) + ".units", std::move(sources.units), 512, 1,
+      add({std::string(row.name) + ".operands", std::move(sources.contraction.operands), 1024});
+      add({std::string(row.name) + ".units", std::move(sources.contraction.units), 512, 1,
            plan->product_shared_bytes(plan->product_stages(true), true)});
-      add({std::string(row.name) + ".rows", std::move(sources.rows)});
+      add({std::string(row.name) + ".rows", std::move(sources.contraction.rows)});
     }
     if (plan->linear) {
       const plan::BilinearTile& tile = plan->linear->problem.product;
-      add({std::string(row.name) + ".linear", std::move(sources.linear)});
-      add({std::string(row.name) + ".linear-tile", std::move(sources.linear_tile), tile.threads(), tile.blocks,
-           plan->linear->product_shared_bytes()});
+      add({std::string(row.name) + ".linear", std::move(sources.contraction.linear)});
+      add({std::string(row.name) + ".linear-tile", std::move(sources.contraction.linear_tile), tile.threads(),
+           tile.blocks, plan->linear->product_shared_bytes()});
     }
     plan::GpuPairProblem first = problem({}, row.type);
     first.outputs = second.field.pair_outputs;
