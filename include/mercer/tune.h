@@ -1,5 +1,5 @@
 // Measured choices: which shape of tile computes the pairs of a call fastest on a CUDA device, or which plan a product
-// with a Kronecker product, on a CPU too, is found by running them.
+// with a Kronecker product, on a CPU too, is found by running them. And measured costs, which plans follow.
 #pragma once
 
 #include <functional>
@@ -58,5 +58,12 @@ TuneReport tune(const Options& options, const std::function<void(const Options&)
 /// shown beside the family's row (docs/kernels/cpu_floor.md). Returns a table for people. Throws unsupported where
 /// there is no AVX2, code may not run or the clock cannot be measured, Cancelled when progress says so.
 std::string tune_cpu(const ProgressCallback& progress = {});
+
+/// Measures what values of pairs cost that are stored and multiplied with v, and those that are made again, on a CUDA
+/// device in some seconds, and keeps it on disk: ways of later processes on devices of this name are chosen by these
+/// times in place of those of the compute capability (docs/design/costs.md). Takes 200 MB of the device's memory.
+/// Returns a table for people. Throws unsupported and invalid_argument as calls on the device do, Cancelled when
+/// progress says so.
+std::string tune_gpu(int device, const ProgressCallback& progress = {});
 
 }  // namespace mercer

@@ -30,6 +30,7 @@ examples:
   mercer explain "sum(abs(x-z))" --shape 30000x30000x1024 --target sm_90
   mercer tune "sum(abs(x-z)^p)" --shape 30000x30000x1024 --p 1.3
   mercer tune --cpu                  # what vector instructions cost on this processor
+  mercer tune --gpu                  # what stored values cost on this GPU
   mercer bench --quick
 
 A formula is written over the points x and z: sum, prod, max, min and logsumexp run over the
@@ -136,10 +137,13 @@ def explain(options: argparse.Namespace) -> None:
 def tune(options: argparse.Namespace) -> None:
     from mercer import _tune
 
-    if options.cpu == (options.formula is not None):
-        raise Refusal("tune: takes a formula, for a GPU, or --cpu. Received both or neither")
-    if options.cpu:
-        print(_mercer.tune_cpu().rstrip())
+    if [options.cpu, options.gpu, options.formula is not None].count(True) != 1:
+        raise Refusal(
+            "tune: takes a formula, for a GPU, or --cpu, or --gpu. Received several or none"
+        )
+    if options.cpu or options.gpu:
+        costs = _mercer.tune_cpu() if options.cpu else _mercer.tune_gpu(options.device)
+        print(costs.rstrip())
         return
     place = options.shape, options.dtype, options.device, options.verb
     print(_tune.tune_shape(options.formula, *place, **_parameters(options)))
@@ -345,13 +349,17 @@ def _add_calls(add: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_measurements(add: Callable[..., argparse.ArgumentParser]) -> None:
     command = add(
         tune,
-        "the fastest tile for a formula on this GPU, or the costs of this CPU, measured and kept",
+        "the fastest tile for a formula on this GPU, or this machine's costs, measured and kept",
         'mercer tune "exp(-sum(abs(x-z)^p)/h)" --shape 30000x30000x1024 --p 1.3 --param h=2\n'
-        "mercer tune --cpu",
+        "mercer tune --cpu\n"
+        "mercer tune --gpu --device cuda:1",
     )
     command.add_argument("formula", nargs="?", help="a formula or a name of the zoo")
     command.add_argument(
         "--cpu", action="store_true", help="what vector instructions cost here, in some seconds"
+    )
+    command.add_argument(
+        "--gpu", action="store_true", help="what stored values cost there, in some seconds"
     )
     _add_shape(command)
     command.add_argument("--device", default="cuda:0", help="the GPU (cuda:0)")

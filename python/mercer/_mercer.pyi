@@ -621,6 +621,11 @@ def tune_cpu() -> str:
     Measures what vector instructions cost on this processor and keeps it on disk; a table of it.
     """
 
+def tune_gpu(device: object) -> str:
+    """
+    Measures what stored values cost on a CUDA device and keeps it on disk; a table of it.
+    """
+
 def jax_handler(platform: str) -> object:
     """
     What jax.ffi.register_ffi_target takes: the function that XLA calls, for "cpu" or "CUDA".

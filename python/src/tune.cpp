@@ -120,6 +120,14 @@ void bind_tune(nb::module_& module) {
         return tune_cpu();
       },
       "Measures what vector instructions cost on this processor and keeps it on disk; a table of it.");
+  module.def(
+      "tune_gpu",
+      [](nb::handle device) {
+        const int index = to_cuda_index(device, "tune");
+        const Unlocked unlocked;
+        return tune_gpu(index);
+      },
+      "device"_a, "Measures what stored values cost on a CUDA device and keeps it on disk; a table of it.");
 }
 
 }  // namespace mercer::python

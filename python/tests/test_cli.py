@@ -262,8 +262,8 @@ def test_costs_of_this_cpu_are_measured_and_kept(tmp_path):
     assert "costs of " in output("cache", "list")
 
 
-def test_tune_takes_a_formula_or_the_cpu(capsys):
-    for command in (["tune"], ["tune", "gauss", "--cpu"]):
+def test_tune_takes_a_formula_or_the_cpu_or_a_gpu(capsys):
+    for command in (["tune"], ["tune", "gauss", "--cpu"], ["tune", "--cpu", "--gpu"]):
         assert main(command) == 1
         assert "takes a formula, for a GPU, or --cpu" in capsys.readouterr().err
 

@@ -143,7 +143,8 @@ std::string explain_backward(const Formula& f, ExplainShape shape, Dtype dtype, 
     if (of_product) request.wanted.push_back("v");
     text += section(fmt::format("backward of {}, by {}", of_product ? "kernel_product" : "pairwise",
                                 fmt::join(request.wanted, " ")),
-                    is_gpu_target(target) ? with_ways(request, target, dtype) : text_of(plan_backward(request)));
+                    is_gpu_target(target) ? with_ways(request, target, dtype) + costs_on_gpu(target)
+                                          : text_of(plan_backward(request)));
   }
   return text;
 }

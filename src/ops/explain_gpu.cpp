@@ -21,6 +21,7 @@ struct NamedGpu {
   plan::GpuInfo info;
   std::string name;  // of the device
   const plan::Costs* costs;
+  std::string costs_of;  // whose they are
   ops::DeviceName tiles = {};
 };
 
@@ -36,7 +37,7 @@ NamedGpu gpu_of_machine(int index) {
   constexpr double kReached = 0.861;
   const CudaDevice& device = cuda_device(index);
   NamedGpu gpu{plan::gpu_info(device.capability()), device.name, &ops::device_costs(device),
-               ops::DeviceName::of(device)};
+               ops::source_of_costs(device), ops::DeviceName::of(device)};
   gpu.info.multiprocessors = device.multiprocessors;
   gpu.info.shared_per_block = device.shared_per_block;
   const CudaRates rates = cuda_rates(device);
@@ -55,7 +56,7 @@ NamedGpu gpu_named(const std::string& target) {
   require(capability >= 80, "explain: a GPU must be \"cuda:0\" or an architecture: {}. Received \"{}\".", known,
           target);
   const plan::GpuInfo& info = plan::gpu_info(capability);
-  return {info, info.device, &plan::costs_of(capability)};
+  return {info, info.device, &plan::costs_of(capability), ops::source_of_costs(info.capability)};
 }
 
 Precision precision_of(const GpuCall& call) { return call.products > 0 ? Precision::fp32 : Precision::direct; }
@@ -203,7 +204,8 @@ std::string agop_text(const Formula& f, ExplainShape shape, Dtype dtype, const s
   gradient.points = dtype;
   product.k = call.columns * gradient.m;
   product.symmetric = product.by_value = true;
-  return ops::formula_section(f) + ops::section("parts", fmt::format("{} of {} rows\n", parts.count, parts.rows)) +
+  return ops::formula_section(f) +
+         ops::section("parts", fmt::format("{} of {} rows\n", parts.count, parts.rows) + ops::costs_on_gpu(target)) +
          ops::section("ways of the gradients of a part", ops::ways_on_gpu(f, gradient, target)) +
          ops::section("ways of their inner products", ops::ways_on_gpu(Formula("sum(x*z)"), product, target));
 }
@@ -233,13 +235,15 @@ std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const
   std::string text = formula_section(f);
   text += section("forms", plans.forms().to_text());
   const plan::WayRecord record = plan::consider_all(request, costs, *forced, plans);
-  text += section("ways", ways_text(record, request, call, gpu.info, plans));
+  text += section("ways", ways_text(record, request, call, gpu.info, plans) + costs_on_gpu(target));
   if (const auto pairs = pairs_of(way.offer, plans)) text += pairs_text(*tuned_plan(pairs, gpu.tiles), shape, dtype);
   const plan::GpuFieldPlan* field = field_of(way.offer);
   if (field != nullptr) text += section("field, per (m, n, k)", field_text(*field));
   const plan::GpuTimes times = plan::way_times(request, way.offer, floor_of(call), gpu.info, plans);
   return text + section("floor", floor_text(times, shape, gpu));
 }
+
+std::string costs_on_gpu(const std::string& target) { return fmt::format("costs: {}\n", gpu_named(target).costs_of); }
 
 std::string ways_on_gpu(const Formula& f, plan::Request request, const std::string& target) {
   const NamedGpu named = gpu_named(target);

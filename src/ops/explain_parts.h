@@ -18,6 +18,8 @@ std::string formula_section(const Formula& f);
 std::string explain_gpu(const Formula& f, ExplainShape shape, Dtype dtype, const std::string& target, GpuCall call);
 /// What each way says of a request on a GPU, a line each; device and precision are filled in.
 std::string ways_on_gpu(const Formula& f, plan::Request request, const std::string& target);
+/// Whose costs the ways of a GPU are chosen by, a line.
+std::string costs_on_gpu(const std::string& target);
 /// Whether a name means a GPU.
 bool is_gpu_target(const std::string& target);
 

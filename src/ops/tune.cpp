@@ -6,8 +6,6 @@
 //          candidates around the fastest
 //
 // What is timed is the whole call on its stream; its other kernels are the same for all candidates.
-#include "ops/tuner.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,9 +20,11 @@
 #include "core/log.h"
 #include "jit/cuda_compile.h"
 #include "ops/context.h"
+#include "ops/stopwatch.h"
 #include "ops/trial.h"
 #include "ops/tuned_kron.h"
 #include "ops/tuned_plan.h"
+#include "ops/tuner.h"
 
 namespace mercer::ops {
 namespace {
@@ -35,37 +35,6 @@ constexpr int kRounds = 2, kSamples = 7, kMostCalls = 64;
 constexpr double kShortest = 2;       // milliseconds of a sample
 constexpr double kNear = 1.15;        // times the fastest: measured again
 constexpr double kWorthWhile = 0.98, kWorthWhileOnCpu = 0.95;  // of the model's time: a smaller gain is noise
-
-/// Two events around some calls.
-class Stopwatch {
- public:
-  explicit Stopwatch(CuStream stream) : stream_(stream) {
-    for (CuEvent* event : {&start_, &end_}) check_cuda(driver_.event_create(event, kCuEventDefault), "tune");
-  }
-  ~Stopwatch() {
-    for (CuEvent event : {start_, end_})
-      if (event != nullptr) driver_.event_destroy(event);
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
-  /// Milliseconds of one of `count` calls in a row.
-  template <class Work>
-  double operator()(int count, const Work& work) {
-    check_cuda(driver_.event_record(start_, stream_), "tune");
-    for (int i = 0; i < count; ++i) work();
-    check_cuda(driver_.event_record(end_, stream_), "tune");
-    check_cuda(driver_.event_synchronize(end_), "tune");
-    float milliseconds = 0;
-    check_cuda(driver_.event_elapsed(&milliseconds, start_, end_), "tune");
-    return static_cast<double>(milliseconds) / count;
-  }
-
- private:
-  const CudaDriver& driver_ = need_cuda("tune");
-  CuStream stream_;
-  CuEvent start_ = nullptr, end_ = nullptr;
-};
 
 /// The clock of the host, for calls that end with their work.
 class HostWatch {
