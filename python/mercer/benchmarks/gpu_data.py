@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-KINDS = ("normal", "uniform", "integer", "lognormal", "mixed", "3 clusters in order")
+KINDS = ("normal", "uniform", "integer", "lognormal", "mixed", "sparse", "3 clusters in order")
 
 
 def clusters(kind: str, values):
@@ -21,7 +21,8 @@ def clusters(kind: str, values):
 
 
 def points(kind: str, count: int, features: int, dtype: str, device: str, seed: int):
-    """[count, features] of a kind; "mixed" are features of scales from 1e-3 to 1e3."""
+    """[count, features] of a kind; "mixed" are features of scales from 1e-3 to 1e3; five in a
+    hundred "sparse" values are not zero."""
     import torch
 
     generator = torch.Generator(device).manual_seed(seed)
@@ -38,6 +39,8 @@ def points(kind: str, count: int, features: int, dtype: str, device: str, seed: 
         values = clusters(kind, values)
     if kind == "lognormal":
         values = values.exp_()
+    if kind == "sparse":
+        values *= torch.rand(count, features, **options) < 0.05
     if kind == "mixed":
         values *= torch.logspace(-3, 3, features, dtype=wide, device=device)
     return values.to(getattr(torch, dtype))
@@ -61,6 +64,17 @@ class Case:
     def normal(self, *shape: int):
         """Right-hand sides or coefficients."""
         return points("normal", shape[0], shape[1] if shape[1:] else 1, "float32", self.device, 3)
+
+
+def median_square(case: Case, pairs: int = 4096) -> float:
+    """The median of the squared distances of some pairs."""
+    import torch
+
+    generator = torch.Generator(case.device).manual_seed(5)
+    options = {"generator": generator, "device": case.device}
+    rows = torch.randint(0, case.shape[0], (pairs,), **options)
+    cols = torch.randint(0, case.shape[1], (pairs,), **options)
+    return float((case.x[rows].double() - case.z[cols].double()).square().sum(-1).median())
 
 
 def sampled_error(

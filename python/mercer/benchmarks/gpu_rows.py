@@ -118,6 +118,8 @@ class Product:
     bars: Bars
     noted: tuple[str, float] | None = None  # a peer's published milliseconds
     columns: int = 1
+    data: str = "normal"
+    of_median: Callable[[float], Product] | None = None  # the row, by the median squared distance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,6 +228,30 @@ def gauss_product_row(
         None if noted is None else ("KeOps (notes)", noted),
         columns,
     )
+
+
+def gauss_width_row(points: int, features: int, columns: int, width: float) -> Product:
+    """exp(-s / h), h ``width`` times the features; narrow values may lose as much of themselves."""
+    h = (width * features / 2) ** 0.5
+    return dataclasses.replace(
+        gauss_product_row(points, features, columns, None, None, None),
+        name=f"gauss-product-d{features}-{columns}-width-{width:g}",
+        reference=gauss(h),
+        params={"h": h},
+        peers=(gpu_peers.gauss_product(h, columns),),
+        bars=Bars(error=2e-6 + 2e-6 / width),
+    )
+
+
+def gauss_data_row(points: int, features: int, columns: int, data: str) -> Product:
+    """h is the median squared distance of such data."""
+    name = f"gauss-product-d{features}-{columns}-{data}"
+
+    def of_median(square: float) -> Product:
+        row = gauss_width_row(points, features, columns, square / features)
+        return dataclasses.replace(row, name=name, data=data)
+
+    return dataclasses.replace(of_median(2.0 * features), of_median=of_median)
 
 
 def p2_row(name: str, least: float, reach: float | None, **fields) -> Pairs:
@@ -464,6 +490,12 @@ PRODUCTS = (
     gauss_product_row(20000, 256, 1, 2, 1.4, 37.6),
     gauss_product_row(10000, 784, 10, 1.5, 1.1, 33.9),
     gauss_product_row(10000, 784, 512, None, None, None),
+    *(
+        gauss_width_row(points, features, columns, width)
+        for points, features, columns in ((100000, 3, 16), (50000, 64, 16), (50000, 64, 64))
+        for width in (1, 0.25)
+    ),
+    *(gauss_data_row(50000, 64, 16, data) for data in ("lognormal", "sparse", "mixed")),
 )
 
 

@@ -11,6 +11,7 @@ from .gpu_data import (
     Case,
     agop_error,
     gradient_error,
+    median_square,
     nearest_error,
     product_error,
     sampled_error,
@@ -85,11 +86,13 @@ def pairs_lines(row: Pairs, s: GpuSettings) -> Iterator[GpuLine]:
 
 
 def product_lines(row: Product, s: GpuSettings) -> Iterator[GpuLine]:
-    case = Case(s.shape(row.shape), "normal", "float32", s.device)
+    case = Case(s.shape(row.shape), row.data, "float32", s.device)
+    if row.of_median is not None:
+        row = row.of_median(median_square(case))
     v = case.normal(case.shape[1], row.columns)
     out = case.empty(case.shape[0], row.columns)
     formula = mercer.kernel(row.formula)
-    line = GpuLine(row.name, case.shape, note=f"{row.columns} columns")
+    line = GpuLine(row.name, case.shape, data=row.data, note=f"{row.columns} columns")
     if s.tunes:
         mercer.tune(formula, case.x, case.z, verb="kernel_product", v=v, **row.params)
     s.time(line, lambda: mercer.kernel_product(formula, case.x, case.z, v, out=out, **row.params))
