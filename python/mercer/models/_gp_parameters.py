@@ -97,30 +97,89 @@ class Optimum(NamedTuple):
     converged: bool
 
 
-def lbfgs(objective: Objective, start: np.ndarray, bounds: np.ndarray, max_iter: int) -> Optimum:
-    """The maximum by L-BFGS-B of SciPy. Parameters with equal bounds stay where they are."""
+#: What a step gains, in units of a draft's rounding, below which drafts have served; and the
+#: rounding from which on one would mislead a step.
+MARGIN, MISLEADS = 10, 1.0
+
+
+class _Search:
+    """What an optimizer is told: a draft's values while they serve, then the objective's."""
+
+    def __init__(self, objective: Objective, start: np.ndarray, draft: Any) -> None:
+        self.objective, self.draft = objective, draft
+        self.theta, self.value = start, -np.inf  # the best of the objective
+        self.top, self.at = -np.inf, start  # the best of both, and where
+        self.gain, self.off = np.inf, 0.0  # of the last from it; of drafts at the best one
+        self.has_served = False
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = self._drafted(theta) or self._exact(theta)
+        with np.errstate(invalid="ignore"):  # two values of -inf
+            self.gain = abs(value - self.top)
+        if value > self.top:
+            self.top, self.at = value, theta
+        return value, gradient
+
+    def _exact(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = self.objective(theta)
+        if value > self.value:
+            self.theta, self.value = theta, value
+        return value + self.off, gradient
+
+    def _drafted(self, theta: np.ndarray) -> Any:
+        rounding = np.inf if self.draft is None else self.draft.rounding(theta)
+        if not rounding < MISLEADS:
+            return None
+        if self.gain < MARGIN * rounding:
+            # A step goes on from a draft: values that its error set apart would end the search.
+            off = self.top - self.draft.exact(self.at)
+            self.off, self.draft = off if np.isfinite(off) else 0.0, None
+            return None
+        found = self.draft(theta)
+        if not np.isfinite(found[0]):
+            return None
+        self.has_served = True
+        return found
+
+
+def lbfgs(objective: Objective, start: np.ndarray, bounds: np.ndarray, max_iter: int,
+          draft: Any = None) -> Optimum:  # fmt: skip
+    """The maximum by L-BFGS-B of SciPy. Parameters with equal bounds stay where they are.
+
+    draft: as the objective, of less time, with methods ``rounding`` (how far it may be off) and
+    ``exact`` (the objective's value). It serves steps that gain far more; SciPy keeps what it
+    learnt of the curvature.
+    """
     free = bounds[:, 0] < bounds[:, 1]
     if not free.any():
         return Optimum(start, objective(start)[0], 0, True)
-    best: dict[str, Any] = {"value": -np.inf, "theta": start}
-    bar, taken = current(), iter(range(1, max_iter + 2))
+    bar, taken, search = current(), iter(range(1, max_iter + 2)), _Search(objective, start, draft)
 
     def tell(part: np.ndarray) -> None:
-        bar.step(next(taken, max_iter) / max_iter, f"log likelihood {best['value']:.6g}")
+        bar.step(next(taken, max_iter) / max_iter, f"log likelihood {search.top:.6g}")
 
-    def negative(part: np.ndarray) -> tuple[float, np.ndarray]:
+    def whole(part: np.ndarray) -> np.ndarray:
         theta = start.copy()
         theta[free] = part
-        value, gradient = objective(theta)
-        if value > best["value"]:
-            best.update(value=value, theta=theta)
+        return theta
+
+    def negative(part: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = search(whole(part))
         return -value, -gradient[free]
 
     found = scipy.optimize.minimize(
         negative, start[free], jac=True, method="L-BFGS-B", bounds=bounds[free],
         options={"maxiter": max_iter}, callback=None if bar is None else tell,
     )  # fmt: skip
-    return Optimum(best["theta"], float(best["value"]), int(found.nit), found.status != 1)
+    theta, left, steps = whole(found.x), max_iter - int(found.nit), int(found.nit)
+    is_draft = search.draft is not None or -found.fun > search.value + search.off
+    if search.has_served and (is_draft or found.status == 2) and left > 0:
+        rest = lbfgs(objective, theta, bounds, left)
+        return rest._replace(n_iter=steps + rest.n_iter)
+    if search.has_served and is_draft:
+        search.draft = None
+        search(theta)
+    return Optimum(search.theta, float(search.value), steps, found.status != 1)
 
 
 def adam(

@@ -15,6 +15,7 @@ from mercer._progress import between, part
 from mercer.models import _gp_parameters, _memory
 from mercer.models._arrays import exact_products, restores
 from mercer.models._gp_base import GaussianProcess, Solver, Task, require, subset
+from mercer.models._gp_draft import draft_of
 from mercer.models._gp_exact import ExactLikelihood, Problem, not_definite
 from mercer.models._gp_iterative import IterativeLikelihood
 from mercer.models._gp_parameters import Optimum
@@ -206,10 +207,10 @@ class GaussianProcessRegressor(GaussianProcess):
             best = best._replace(value=objective(best.theta, gradient=False)[0])
         else:
             steps = self.max_iter or 200
-            found = []
+            found, draft = [], draft_of(objective)
             for i, start in enumerate((first, *others)):
                 with part(i, 1 + len(others)):
-                    found.append(_gp_parameters.lbfgs(objective, start, task.bounds, steps))
+                    found.append(_gp_parameters.lbfgs(objective, start, task.bounds, steps, draft))
             best = max(found, key=lambda one: one.value)
         if not best.converged:
             _gp_parameters.warn_not_converged(type(self).__name__, steps)
@@ -259,7 +260,7 @@ class GaussianProcessRegressor(GaussianProcess):
         few = ExactLikelihood(subset(task.problem, SUBSET, task.rng))
         start = _gp_parameters.starts(task.theta, task.bounds, 0, task.rng)[0]
         with part(0, 10, f"{few.data.x.shape[0]} of the points"):
-            start = _gp_parameters.lbfgs(few, start, task.bounds, 50).theta
+            start = _gp_parameters.lbfgs(few, start, task.bounds, 50, draft_of(few)).theta
         steps = self.max_iter or 50
         with between(0.1, 1):
             best = _gp_parameters.adam(likelihood.gradient, start, task.bounds, steps)
