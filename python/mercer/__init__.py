@@ -33,6 +33,7 @@ from mercer._mercer import (
 from mercer._features import dot, mean, norm
 from mercer._parameter_gradient import parameter_gradient
 from mercer._metrics import paired_distances, pdist, squareform
+from mercer._patch import patch, unpatch
 from mercer._trace import kernel, metric, ptx, reduce
 from mercer._tune import tune
 

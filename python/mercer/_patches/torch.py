@@ -1,0 +1,85 @@
+"""torch.cdist and torch.pdist through Mercer."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import has_torch_function
+
+import mercer as mc
+
+_MODES = frozenset(
+    (
+        "use_mm_for_euclid_dist_if_necessary",
+        "use_mm_for_euclid_dist",
+        "donot_use_mm_for_euclid_dist",
+    )
+)
+_COMPUTED = (torch.float32, torch.float64)
+_DEVICES = ("cpu", "cuda")
+_SHORT = (torch.float16, torch.bfloat16)
+#: What Mercer raises before it writes anything, where it does not serve a call.
+_REFUSED = (ValueError, TypeError, NotImplementedError)
+
+
+def _is_served(*points: Any) -> bool:
+    """Dense tensors of one dtype that PyTorch computes in, on a CPU or a CUDA device."""
+    first = points[0]
+    return (
+        all(isinstance(array, Tensor) for array in points)
+        and not has_torch_function(points)
+        and first.dtype in _COMPUTED
+        and first.device.type in _DEVICES
+        and all(a.dtype == first.dtype and a.layout is torch.strided for a in points)
+    )
+
+
+def _widened(points: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Points as autocast hands them to torch.cdist: 16-bit ones in float32."""
+    device = points[0].device.type if isinstance(points[0], Tensor) else None
+    if device not in _DEVICES or not torch.is_autocast_enabled(device):
+        return points
+    return tuple(
+        a.float() if isinstance(a, Tensor) and a.dtype in _SHORT and not a.is_sparse else a
+        for a in points
+    )
+
+
+def _cdist(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def cdist(
+        x1: Tensor, x2: Tensor, p: float = 2.0,
+        compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+    ) -> Tensor:  # fmt: skip
+        points = _widened((x1, x2))
+        if compute_mode in _MODES and _is_served(*points):
+            try:
+                return mc.cdist(*points, p=p)
+            except _REFUSED:
+                pass
+        return original(x1, x2, p=p, compute_mode=compute_mode)
+
+    return cdist
+
+
+def _pdist(original: Callable[..., Any]) -> Callable[..., Any]:
+    def pdist(input: Tensor, p: float = 2) -> Tensor:
+        if _is_served(input) and input.ndim == 2:
+            try:
+                return mc.pdist(input, p=p)
+            except _REFUSED:
+                pass
+        return original(input, p)
+
+    pdist.__doc__ = original.__doc__
+    return pdist
+
+
+REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+    "torch.cdist": _cdist,
+    "torch.pdist": _pdist,
+}
