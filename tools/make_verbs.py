@@ -32,6 +32,7 @@ HEAD = '''"""The verbs, as torch.compile can read them. Written by tools/make_ve
 Each is the compiled function and nothing else, except while torch.compile traces: a compiled
 function is opaque to it, so it is shown the registered operator instead. PyTorch is not imported.
 Arguments go on one by one: as a tuple and a dict the compiled function has them 0.3 us later.
+What it refuses is called once more where lists, tables or whole numbers can be read as arrays.
 """
 # fmt: off
 
@@ -40,13 +41,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mercer import _mercer
+from mercer import _array_likes, _mercer
 
 if TYPE_CHECKING:
 {imports}
 
 {names}
 _modules = sys.modules
+_REFUSED = _array_likes.REFUSED
 '''
 TRACED = """\
     if "torch._dynamo" in _modules and _modules["torch"].compiler.is_dynamo_compiling():
@@ -59,6 +61,15 @@ REFUSAL = """\
             raise NotImplementedError(
                 f"{name}: device= is not offered under torch.compile. Received {{device!r}}"
             )
+"""
+
+
+AGAIN = """\
+    except _REFUSED:
+        again = _array_likes.read(locals())
+        if again is None:
+            raise
+    return {name}(**again)
 """
 
 
@@ -129,10 +140,13 @@ def definition(name: str, head: str, doc: str) -> str:
     )
     text = wrapped(f"def {name}", written(parameters), f" -> {signature.return_annotation}:") + "\n"
     text += docstring(doc) + TRACED.format(refusal=refusal, call=call)
-    if arguments[-1].startswith("**"):  # none of them, mostly
-        call = wrapped(f"        return _mercer.{name}", arguments[:-1], "")
-        text += f"    if not {parameters[-1].name}:\n{call}\n"
-    return text + wrapped(f"    return _mercer.{name}", arguments, "") + "\n"
+    if name not in VERBS["mercer"]:
+        return text + wrapped(f"    return _mercer.{name}", arguments, "") + "\n"
+    # None of them, mostly.
+    call = wrapped(f"            return _mercer.{name}", arguments[:-1], "")
+    text += f"    try:\n        if not {parameters[-1].name}:\n{call}\n"
+    text += wrapped(f"        return _mercer.{name}", arguments, "") + "\n"
+    return text + AGAIN.format(name=name)
 
 
 def with_short_names(head: str) -> str:

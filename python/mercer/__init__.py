@@ -19,7 +19,7 @@ from __future__ import annotations
 import builtins as _builtins
 
 from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry of the same name
-from mercer import kron, linalg, zoo
+from mercer import _calling, kron, linalg, zoo
 from mercer._context import info, options
 from mercer._mercer import (
     Expr, K, Kernel, __version__, abs, acos, asin, atan2, ceil, clear_plans, col, compile,

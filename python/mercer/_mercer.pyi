@@ -149,6 +149,24 @@ class Kernel(Expr):
     def bind(self, **values: mercer._types.Parameter | Expr) -> Kernel:
         """As Expr.bind; the result is a kernel."""
 
+    def __call__(self, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, /, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+        """
+        The kernel matrix k(x), k(x, z), or the number k(row, other) of two points.
+
+            x: [..., M, K]; z: [..., N, K], or None for x itself: the matrix of ``mercer.kernel_matrix``,
+            whose parameters and options go by name. Two points [K] give a number of the computing dtype.
+            Lists and tables are read as the verbs read them. Raises ValueError for one point alone, or
+            beside a set.
+
+            >>> k = mc.gauss(bandwidth=2.0)
+            >>> SVC(kernel=k).fit(rows, labels)
+        """
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        """
+        A ValueError too, since scikit-learn's searches try to make an array of their candidates.
+        """
+
 def restored(text: str, arrays: dict[str, Any], is_kernel: bool) -> Expr:
     """What pickle makes an expression of."""
 

@@ -162,7 +162,8 @@ def ptx(
     refuses is a CompileError of the call.
     """
     reads = tuple(_as_expr(value, "ptx", "an input must be") for value in _as_tuple(inputs))
-    meanings = _as_tuple(meaning(*reads) if callable(meaning) else meaning)
+    called = callable(meaning) and not isinstance(meaning, Expr)
+    meanings = _as_tuple(meaning(*reads) if called else meaning)
     if outputs < 1 or len(meanings) != outputs:
         raise ValueError(
             f"ptx: the meaning must have one expression per output. Received {len(meanings)} "

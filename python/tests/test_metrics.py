@@ -233,15 +233,38 @@ def test_refusals(rng, call, rule):
 
 @pytest.mark.parametrize("metric", ["mahalanobis", "seuclidean", "haversine", "canberra"])
 def test_points_are_checked_before_they_are_prepared(metric):
-    whole = np.ones((M, 2), int)
+    wrong = np.ones((M, 2), complex)
     with pytest.raises(mc.DtypeError):
-        mc.cdist(whole, None, metric=metric)
+        mc.cdist(wrong, None, metric=metric)
     with pytest.raises(mc.DtypeError):
-        mc.pdist(whole, metric=metric)
+        mc.pdist(wrong, metric=metric)
     with pytest.raises(mc.DtypeError):
-        mc.paired_distances(whole, whole, metric=metric)
+        mc.paired_distances(wrong, wrong, metric=metric)
     with pytest.raises(ValueError, match="must be an array"):
-        mc.paired_distances([[1.0, 2.0]], [[1.0, 2.0]], metric=metric)
+        mc.paired_distances([["a", "b"]], [["a", "b"]], metric=metric)
+
+
+# Metrics of SciPy by the values that they are of, and those that take no w there or here.
+OF_SETS = {"dice", "jaccard", "rogerstanimoto", "russellrao", "sokalsneath", "yule", "hamming"}
+WITHOUT_WEIGHTS = {"jensenshannon", "mahalanobis", "seuclidean"}
+
+
+@pytest.mark.parametrize("name", sorted(distance._METRICS))
+def test_every_metric_of_scipy(rng, name):
+    x, z, w = rng.random((M, K)), rng.random((N, K)), rng.random(K) + 0.1
+    if name in OF_SETS:
+        x, z = (np.vstack([a > 0.5, np.eye(K, dtype=bool)]) for a in (x, z))
+    for weights in ({}, {"w": w}) if name not in WITHOUT_WEIGHTS else ({},):
+        for words in ({"p": 3.0}, {"p": 1.5}) if name == "minkowski" else ({},):
+            given = {**words, **weights}
+            exact = distance.cdist(x, z, name, **given)
+            np.testing.assert_allclose(
+                mc.cdist(x, z, metric=name, **given), exact, rtol=1e-12, atol=1e-12
+            )
+            np.testing.assert_allclose(
+                mc.pdist(x, metric=name, **given), distance.pdist(x, name, **given),
+                rtol=1e-12, atol=1e-12,
+            )  # fmt: skip
 
 
 def test_other_refusals(rng):

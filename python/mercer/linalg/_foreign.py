@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from mercer._mercer import Expr
+
 
 class Multiplier:
     """What compiled code asks of an operator that is not its own: the order, an array that stands
@@ -24,7 +26,7 @@ def adapted(verb: str, a: Any, b: Any) -> Multiplier | None:
     """The operator of an object that is no array; None for what is no operator either."""
     if hasattr(type(a), "matvec") or hasattr(type(a), "_matmul"):
         return Multiplier(_order(verb, a), _like(a), _product(a))
-    if not callable(a):
+    if not callable(a) or isinstance(a, Expr):  # a kernel, which is called with points
         return None
     if b is None:
         raise TypeError(

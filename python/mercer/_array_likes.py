@@ -1,0 +1,118 @@
+"""Lists, tables, whole numbers and truth values as points: read as float64, as SciPy reads them.
+
+Verbs come here after the compiled function refused a call, so that arrays that it takes cost
+nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+#: What the compiled functions raise, before they write anything, for arrays that they do not take.
+REFUSED = (ValueError, TypeError, NotImplementedError)
+
+_POINTS = ("x", "z", "x1", "x2")
+_OTHERS = ("row", "col", "w", "v", "coef", "amplitude")
+_FLOATS = tuple(map(np.dtype, ("float16", "float32", "float64")))
+_TAKEN = tuple(map(np.dtype, ("uint8", "int8", "int32")))
+_EXACT = 2**53
+
+
+def is_table(array: Any) -> bool:
+    """A DataFrame or Series of pandas or polars."""
+    return type(array).__module__.partition(".")[0] in ("pandas", "polars") and hasattr(
+        array, "to_numpy"
+    )
+
+
+def _holds_arrays(values: Any) -> bool:
+    """Whether a list is one of arrays of other libraries, whose gradients would be lost."""
+    while isinstance(values, (list, tuple)) and values:
+        values = values[0]
+    return not isinstance(values, (list, tuple, int, float, np.generic, np.ndarray))
+
+
+def array(values: Any) -> Any:
+    """An array of NumPy; what is none, and cannot be read as one, as it is."""
+    if isinstance(values, np.ma.MaskedArray):
+        return values if np.ma.is_masked(values) else values.data
+    if isinstance(values, (list, tuple)):
+        if _holds_arrays(values):
+            return values
+        try:
+            return np.asarray(values)
+        except ValueError:  # rows of several lengths
+            return values
+    if is_table(values):
+        table = np.asarray(values.to_numpy())
+        return table if table.dtype != object else _numbers(values, table)
+    return values
+
+
+def _numbers(values: Any, table: Any) -> Any:
+    """A table with columns of several dtypes; what is missing is NaN."""
+    with_missing = {"na_value": np.nan} if "pandas" in type(values).__module__ else {}
+    kinds = getattr(values, "dtypes", ())
+    numeric = all(
+        getattr(kind, "kind", "f") in "biuf" for kind in np.ravel(np.array(kinds, object))
+    )
+    try:
+        return values.to_numpy(dtype=np.float64, **with_missing) if numeric else table
+    except (TypeError, ValueError):
+        return table
+
+
+def _is_whole(array: np.ndarray) -> bool:
+    return array.dtype.kind in "biu"
+
+
+def _wide(name: str, array: np.ndarray) -> np.ndarray:
+    """An array of numbers in float64; ValueError for whole ones that float64 does not have."""
+    if array.dtype.itemsize == 8 and array.dtype.kind in "iu" and array.size:
+        least, most = int(array.min()), int(array.max())
+        if max(-least, most) > _EXACT:
+            raise ValueError(
+                f"{name} must have whole numbers of at most 2**53, which float64 has exactly. "
+                f"Received {least if -least > most else most}"
+            )
+    return array if array.dtype.itemsize > 8 else array.astype(np.float64, copy=False)
+
+
+def _should_widen(found: dict[str, Any], is_read: bool) -> bool:
+    points = [array for name, array in found.items() if name in _POINTS]
+    dtypes = {array.dtype for array in points}
+    foreign = any(_is_whole(array) and array.dtype not in _TAKEN for array in points)
+    mixed = len(dtypes) > 1 and any(map(_is_whole, points))
+    follow = dtypes == {np.dtype("float64")} and any(map(_is_whole, found.values()))
+    return foreign or mixed or follow or (is_read and len({a.dtype for a in found.values()}) > 1)
+
+
+def read(arguments: dict[str, Any]) -> dict[str, Any] | None:
+    """Arguments of a verb with its points as arrays that it takes; None where nothing changes.
+
+    Lists, tables and masked arrays without masked values become arrays of NumPy, if all arrays of
+    the call are NumPy's then. All arrays become float64 where points are whole numbers or truth
+    values that the engine does not take, or together with other dtypes; where a list or table has
+    another dtype than the rest; and where the points are float64 and others are whole numbers.
+    """
+    names = [name for name in (*_POINTS, *_OTHERS) if arguments.get(name) is not None]
+    found = {name: array(arguments[name]) for name in names}
+    if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in found.values()):
+        return None
+    if _should_widen(found, any(found[name] is not arguments[name] for name in names)):
+        found = {name: _wide(name, array) for name, array in found.items()}
+    if all(found[name] is arguments[name] for name in names):
+        return None
+    rest = {name: value for name, value in arguments.items() if name != "params"}
+    return {**rest, **arguments.get("params", {}), **found}
+
+
+def points(*arrays: Any) -> tuple[Any, ...]:
+    """Points of a function that is written in Python, as ``read`` reads them."""
+    if all(type(a) is np.ndarray and a.dtype in _FLOATS for a in arrays):
+        return arrays
+    named = dict(zip(_POINTS, arrays, strict=False))
+    again = read(named)
+    return arrays if again is None else tuple(again[name] for name in named)

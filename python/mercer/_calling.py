@@ -1,0 +1,56 @@
+"""Kernels as functions: what scikit-learn, SciPy and others call for a matrix or a pair of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mercer import _array_likes, _mercer, _verbs
+from mercer.errors import DtypeError
+
+if TYPE_CHECKING:
+    import mercer._types  # the stub has annotations as they are written here
+
+
+def _call(
+    self, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, /,
+    **params: mercer._types.Parameter,
+) -> mercer._types.ArrayT:  # fmt: skip
+    """The kernel matrix k(x), k(x, z), or the number k(row, other) of two points.
+
+    x: [..., M, K]; z: [..., N, K], or None for x itself: the matrix of ``mercer.kernel_matrix``,
+    whose parameters and options go by name. Two points [K] give a number of the computing dtype.
+    Lists and tables are read as the verbs read them. Raises ValueError for one point alone, or
+    beside a set.
+
+    >>> k = mc.gauss(bandwidth=2.0)
+    >>> SVC(kernel=k).fit(rows, labels)
+    """
+    x, z = (_row(a) for a in (x, z))
+    if getattr(x, "ndim", 2) != 1 and getattr(z, "ndim", 2) != 1:
+        return _verbs.kernel_matrix(self, x, z, **params)
+    if getattr(x, "ndim", 2) != getattr(z, "ndim", 2):
+        raise ValueError(
+            "a kernel is called with sets of points [..., M, K], or with two points [K]. Received "
+            f"{' and '.join(str(getattr(a, 'shape', a)) for a in (x, z))}"
+        )
+    return _verbs.kernel_matrix(self, x[None], z[None], **params)[0, 0]
+
+
+def _row(values: Any) -> Any:
+    """A list, or a Series, as an array; what has axes as it is."""
+    is_read = isinstance(values, (list, tuple)) or _array_likes.is_table(values)
+    return _array_likes.array(values) if is_read else values
+
+
+def _no_array(self, *_: Any, **__: Any) -> NoReturn:
+    """A ValueError too, since scikit-learn's searches try to make an array of their candidates."""
+    raise DtypeError(
+        "Expr: an expression holds no numbers, so it is no array; give points to a verb, such as "
+        f"pairwise. Received {self}"
+    )
+
+
+for _name, _method in (("__call__", _call), ("__array__", _no_array)):
+    _method.__name__, _method.__qualname__ = _name, f"Kernel.{_name}"
+    _method.__module__ = _mercer.Kernel.__module__
+    setattr(_mercer.Kernel, _name, _method)
