@@ -241,6 +241,15 @@ def test_scipy_takes_operators():
     x, info = sparse.cg(operator, b[:, 0], rtol=1e-10)
     assert info == 0
     np.testing.assert_allclose(a @ x, b[:, 0], atol=1e-8)
+    for solve in (sparse.minres, sparse.gmres):
+        x, info = solve(operator, b[:, 0], rtol=1e-10)
+        assert info == 0
+        np.testing.assert_allclose(a @ x, b[:, 0], atol=1e-7)
+    start = np.random.default_rng(0).normal(size=(N, 2))
+    w = sparse.lobpcg(operator, start, maxiter=200, tol=1e-8)[0]
+    np.testing.assert_allclose(np.sort(w), np.linalg.eigvalsh(a)[-2:], rtol=1e-9)
+    s = sparse.svds(operator, k=2)[1]
+    np.testing.assert_allclose(np.sort(s), np.linalg.eigvalsh(a)[-2:], rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
