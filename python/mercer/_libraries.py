@@ -15,13 +15,16 @@ FOLDERS = (
     "nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cusolver/lib", "nvidia/cublas/lib",
     "nvidia/cusparse/lib", "nvidia/nvjitlink/lib", "torch/lib",
 )  # fmt: skip
-# OpenBLAS: a wheel of its own, with integers of 64 bits or 32; last the copy that NumPy computes
-# with.
+# LAPACK beside the packages: OpenBLAS as a wheel of its own, where somebody has installed it, with
+# integers of 64 bits or 32; last the copies that NumPy and SciPy compute with.
 LAPACK = (
     ("scipy_openblas64/lib/libscipy_openblas64_.so", False),
     ("scipy_openblas32/lib/libscipy_openblas.so", False),
-    ("numpy.libs/libscipy_openblas*.so*", True),
+    ("numpy.libs/lib*openblas*.so*", True),
+    ("scipy.libs/lib*openblas*.so*", True),
 )
+# And in the folder of this Python: conda's, and MKL of PyPI.
+LAPACK_OF_PREFIX = ("lib/libopenblas.so.0", "lib/libmkl_rt.so.*")
 
 
 def hand_over() -> None:
@@ -33,6 +36,9 @@ def hand_over() -> None:
         for pattern, shared in LAPACK:
             for file in sorted(Path(entry or ".").glob(pattern)):
                 _mercer.add_lapack_file(str(file.resolve()), shared)
+    for pattern in LAPACK_OF_PREFIX:
+        for file in sorted(Path(sys.prefix).glob(pattern)):
+            _mercer.add_lapack_file(str(file.resolve()), True)
     store = Path(__file__).parent / "store"
     if store.is_dir():
         _mercer.set_cuda_store(str(store))

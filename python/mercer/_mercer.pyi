@@ -1183,7 +1183,7 @@ def add_library_folder(folder: str) -> None:
     """Names a folder in which NVIDIA's libraries may lie."""
 
 def add_lapack_file(file: str, shared: bool) -> None:
-    """Names a file that may be OpenBLAS, a copy that others use if shared."""
+    """Names a file that may have LAPACK, a copy that others use if shared."""
 
 def set_cuda_store(folder: str) -> None:
     """Names the folder of GPU kernels that came with the package."""

@@ -204,7 +204,7 @@ void bind_machine(nb::module_& module) {
       "Names a folder in which NVIDIA's libraries may lie.");
   module.def(
       "add_lapack_file", [](const std::string& file, bool shared) { add_lapack_file(file, shared); }, "file"_a,
-      "shared"_a, "Names a file that may be OpenBLAS, a copy that others use if shared.");
+      "shared"_a, "Names a file that may have LAPACK, a copy that others use if shared.");
   module.def(
       "set_cuda_store", [](const std::string& folder) { jit::set_cuda_store(folder); }, "folder"_a,
       "Names the folder of GPU kernels that came with the package.");

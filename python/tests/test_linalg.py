@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -451,8 +452,33 @@ def test_a_missing_library_is_told():
             print(error)
     """
     done = run(code, MERCER_LAPACK="/nowhere/libopenblas.so")
-    assert "cholesky: needs OpenBLAS on the CPU; pip install scipy-openblas64" in done.stdout
-    assert "MERCER_LAPACK names no OpenBLAS: /nowhere/libopenblas.so" in done.stdout
+    assert "cholesky: needs LAPACK on the CPU, which NumPy's wheels have; pip" in done.stdout
+    assert "MERCER_LAPACK names no LAPACK: /nowhere/libopenblas.so" in done.stdout
+
+
+def copies_of_openblas():
+    packages = pathlib.Path(np.__file__).parent.parent
+    return sorted(
+        file
+        for name in ("numpy", "scipy")
+        for file in packages.glob(f"{name}.libs/lib*openblas*.so*")
+    )
+
+
+@pytest.mark.parametrize("file", copies_of_openblas(), ids=lambda file: file.name)
+def test_the_copies_of_numpy_and_scipy_serve(file):
+    """One has integers of 64 bits, the other of 32."""
+    code = """
+        import numpy as np, mercer as mc
+        a = np.eye(70) + np.ones((70, 70)) / 70
+        b = np.cos(np.arange(70.0))[:, None]
+        for x in mc.linalg.solve_cholesky(a, b), mc.linalg.solve_lu(a, b):
+            np.testing.assert_allclose(a @ x, b, atol=1e-13)
+        np.testing.assert_allclose(mc.linalg.eigh(a)[0][-1], 2.0, rtol=1e-13)
+        print(mc.info())
+    """
+    done = run(code, MERCER_LAPACK=str(file))
+    assert file.name in done.stdout, done.stderr
 
 
 def test_a_thousand_calls_leave_nothing_behind():

@@ -27,7 +27,7 @@ const std::vector<EnvRow>& env_table() {
         {"MERCER_NVRTC", "the first that is found",
          "NVRTC, which compiles for NVIDIA GPUs, to load: a path or a soname."},
         {"MERCER_LAPACK", "the first that is found",
-         "OpenBLAS, for linear algebra on the CPU, to load: a path or a soname."},
+         "LAPACK, for linear algebra on the CPU, to load: a path or a soname."},
         {"MERCER_CUSOLVER", "the first that is found",
          "cuSOLVER, for linear algebra on NVIDIA GPUs, to load: a path, with cuBLAS beside it."},
         {"MERCER_SCALAPACK", "the first that is found", "ScaLAPACK, for matrices on many ranks, to load: a path."},

@@ -27,7 +27,7 @@ struct Lapack::Functions {
   std::string file;
   bool wide = false;  // integers of 64 bits
   void* routines[2][kRoutines] = {};
-  void (*set_threads)(int count) = nullptr;  // null: no OpenBLAS, its threads are its own
+  void (*set_threads)(int count) = nullptr;  // null: neither OpenBLAS nor MKL, its threads are its own
   int (*get_threads)() = nullptr;
   char* (*configuration)() = nullptr;
 };
@@ -41,15 +41,29 @@ using Length = std::size_t;
 
 constexpr const char* kNames[kRoutines] = {"potrf", "getrf", "gemm", "syrk", "trsm", "trsv", "syevd", "syevr"};
 constexpr auto kPeriod = std::chrono::milliseconds(50);
-constexpr const char* kPackage = "scipy-openblas64";
+constexpr const char* kPackage = "'mercer[linalg]'";
 /// The one with threads of its own first: OpenMP's do not survive fork, and its runtime may meet another copy of it.
 const std::vector<std::string> kSonames = {"libopenblasp.so.0", "libopenblas64.so.0", "libopenblas.so.0",
                                            "libopenblas.so"};
+/// Looked for after all files: MKL, and whatever the system has under LAPACK's own name, which may be slow.
+const std::vector<std::string> kLastSonames = {"libmkl_rt.so.3", "libmkl_rt.so.2", "libmkl_rt.so", "liblapack.so.3"};
 
 struct Spelling {
   const char *prefix, *suffix, *own_suffix;  // own: of OpenBLAS's functions that are not LAPACK's
 };
 constexpr Spelling kSpellings[] = {{"", "_", ""}, {"scipy_", "_64_", "64_"}, {"scipy_", "_", ""}, {"", "_64_", "64_"}};
+
+/// Whether integers have 64 bits, which names do not always tell: MKL decides it at run time. A number of elements that
+/// is 3 in 32 bits and negative in 64 has a largest element in the former alone.
+bool has_wide_integers(const Library& library, const Spelling& spelling) {
+  using Largest = int(const std::int64_t* n, const float* x, const std::int64_t* step);
+  const auto largest = reinterpret_cast<Largest*>(
+      library.find(fmt::format("{}isamax{}", spelling.prefix, spelling.suffix).c_str()));
+  if (largest == nullptr) return spelling.own_suffix[0] != '\0';
+  constexpr std::int64_t kThreeOrNegative = -(std::int64_t{1} << 32) + 3, kStep = 1;
+  constexpr float kValues[] = {1, 2, 1};
+  return largest(&kThreeOrNegative, kValues, &kStep) == 0;
+}
 
 /// False when the library spells its names otherwise or lacks one.
 bool read_functions(const Library& library, const Spelling& spelling, Functions& f) {
@@ -64,11 +78,14 @@ bool read_functions(const Library& library, const Spelling& spelling, Functions&
   const auto own = [&](const char* name) {
     return library.find(fmt::format("{}openblas_{}{}", spelling.prefix, name, spelling.own_suffix).c_str());
   };
-  f.set_threads = reinterpret_cast<void (*)(int)>(own("set_num_threads"));
-  f.get_threads = reinterpret_cast<int (*)()>(own("get_num_threads"));
+  const auto either = [&](const char* name, const char* of_mkl) {
+    void* const found = own(name);
+    return found != nullptr ? found : library.find(of_mkl);
+  };
+  f.set_threads = reinterpret_cast<void (*)(int)>(either("set_num_threads", "MKL_Set_Num_Threads"));
+  f.get_threads = reinterpret_cast<int (*)()>(either("get_num_threads", "MKL_Get_Max_Threads"));
   f.configuration = reinterpret_cast<char* (*)()>(own("get_config"));
-  const std::string says = f.configuration != nullptr ? f.configuration() : "";
-  f.wide = spelling.own_suffix[0] != '\0' || says.find("USE64BITINT") != std::string::npos;
+  f.wide = has_wide_integers(library, spelling);
   return true;
 }
 
@@ -90,6 +107,7 @@ std::vector<std::string> candidates(const Finder& state) {
   for (const fs::path& file : state.files) names.push_back(file.string());
   names.insert(names.end(), kSonames.begin(), kSonames.end());
   for (const fs::path& file : state.shared_files) names.push_back(file.string());
+  names.insert(names.end(), kLastSonames.begin(), kLastSonames.end());
   return names;
 }
 
@@ -112,8 +130,10 @@ const Lapack* load(const std::string& name, std::string& failures) {
 
 void warn_of_openmp(const Lapack& found) {
   if (found.configuration().find("USE_OPENMP") == std::string::npos) return;
-  log_once(LogLevel::warning, "{} runs on OpenMP, which sets its own threads; pip install {} brings one that does not",
-           found.file(), kPackage);
+  log_once(LogLevel::warning,
+           "{} runs on OpenMP, which sets its own threads; MERCER_LAPACK may name one that does not, such as that of "
+           "NumPy's wheel (numpy.libs)",
+           found.file());
 }
 
 const Lapack* search(Finder& state) {
@@ -128,7 +148,7 @@ const Lapack* search(Finder& state) {
     }
   }
   while (!failures.empty() && failures.back() == '\n') failures.pop_back();
-  state.reason = named ? fmt::format("MERCER_LAPACK names no OpenBLAS: {}", failures)
+  state.reason = named ? fmt::format("MERCER_LAPACK names no LAPACK: {}", failures)
                        : fmt::format("looked for {}. {}", fmt::join(names, ", "), failures);
   return nullptr;
 }
@@ -200,7 +220,7 @@ const Lapack& need_lapack(const char* op) {
   if (const Lapack* found = lapack()) return *found;
   const std::lock_guard lock(finder().mutex);
   fail(ErrorKind::unsupported,
-       "{}: needs OpenBLAS on the CPU; pip install {} brings it, or libopenblas0-pthread of "
+       "{}: needs LAPACK on the CPU, which NumPy's wheels have; pip install {} brings it, or libopenblas0-pthread of "
        "Debian. Received none: {}",
        op, kPackage, finder().reason);
 }

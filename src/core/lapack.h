@@ -1,7 +1,7 @@
-// LAPACK and BLAS of OpenBLAS, found and loaded at run time.
-//
-// Where it is looked for: MERCER_LAPACK, and then nowhere else; files handed over by the package (pip wheels); the
-// loader's own places; last the copy inside NumPy's wheel, whose number of threads NumPy shares.
+// LAPACK and BLAS, of OpenBLAS, MKL or any other make, found and loaded at run time: MERCER_LAPACK, and nothing else;
+// wheels of OpenBLAS alone, which the package hands over; OpenBLAS where the loader finds it; the copies in the wheels
+// of NumPy and SciPy and in the folder of this Python (conda), whose number of threads these share; MKL and LAPACK
+// where the loader finds them.
 //
 // Builds differ in names (a prefix, a suffix) and in how wide their integers are; callers see neither. Matrices are
 // column-major, as LAPACK has them: element (i, j) at a[i + j * stride].
@@ -15,7 +15,7 @@
 
 namespace mercer {
 
-/// A file that may be OpenBLAS; those of the first call come first, those that others use (`shared`) after all else.
+/// A file that may have LAPACK; those of the first call come first, those that others use (`shared`) after all else.
 void add_lapack_file(std::filesystem::path file, bool shared = false);
 
 enum class Routine : std::uint8_t { potrf, getrf, gemm, syrk, trsm, trsv, syevd, syevr };

@@ -14,7 +14,7 @@ JAX has all of them, with their derivatives, under its transforms too: there, wh
 raised, what fails is NaN. It takes no first guesses and no ``rank`` of ``sap``, and does not
 differentiate ``eigh_top``.
 
-On the CPU OpenBLAS does the work, on as many threads as ``mercer.get_num_threads`` says: a small
+On the CPU LAPACK does the work, on as many threads as ``mercer.get_num_threads`` says: a small
 matrix for each, or all of them inside a large one. On CUDA devices cuSOLVER and cuBLAS do, and
 kernels of Mercer's own, in the current stream.
 """

@@ -33,7 +33,7 @@ TEST(Lapack, a_wrong_name_is_told_and_nothing_else_is_tried) {
     add_lapack_file("/nowhere/libopenblas.so");  // looks again, were it not found before
     if (lapack() != nullptr) return true;        // by a test before this one
     const std::string text = error_of([] { need_lapack("cholesky"); }).what();
-    return text.find("cholesky: needs OpenBLAS") == 0 && text.find("MERCER_LAPACK names no OpenBLAS") < text.size() &&
+    return text.find("cholesky: needs LAPACK") == 0 && text.find("MERCER_LAPACK names no LAPACK") < text.size() &&
            text.find("nowhere") == std::string::npos && describe_lapack().find("pip install") < 400;
   }));
 }
