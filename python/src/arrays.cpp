@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "mercer/error.h"
+#include "stable_abi.h"
 
 namespace mercer::python {
 namespace {
@@ -30,8 +31,8 @@ bool dtype_from_format(const char* format, Py_ssize_t item_size, Dtype& dtype) {
 /// As PyObject_CallNoArgs, without the way to a function of C, which is more than the function: of a call on tiny
 /// arrays that counts.
 PyObject* call_without_arguments(PyObject* function) {
-  if (PyCFunction_Check(function) && PyCFunction_GET_FLAGS(function) == METH_NOARGS)
-    return PyCFunction_GET_FUNCTION(function)(PyCFunction_GET_SELF(function), nullptr);
+  if (PyCFunction_Check(function) && PyCFunction_GetFlags(function) == METH_NOARGS)
+    return PyCFunction_GetFunction(function)(PyCFunction_GetSelf(function), nullptr);
   return PyObject_CallNoArgs(function);
 }
 
@@ -173,7 +174,7 @@ bool Array::materialize() {
 
 /// A lazily negated tensor would be read with the wrong sign.
 void Array::check_sign() const {
-  const nb::object negated = nb::steal(PyObject_CallOneArg(library_->is_negated.ptr(), object_.ptr()));
+  const nb::object negated = nb::steal(call_with(library_->is_negated.ptr(), object_.ptr()));
   if (!negated.is_valid() && library_->is_subclass) {
     PyErr_Clear();  // what only stands for a tensor, as torch.fx's proxies do
     fail_followed("must be a plain tensor. Received " + type_text(object_));

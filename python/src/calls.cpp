@@ -51,7 +51,7 @@ int to_cuda_index(nb::handle device, const char* verb) {
 }
 
 double to_number(nb::handle value, const char* verb, const char* name) {
-  if (PyFloat_Check(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr());
+  if (PyFloat_Check(value.ptr())) return PyFloat_AsDouble(value.ptr());
   if (PyLong_Check(value.ptr())) {
     const double number = PyLong_AsDouble(value.ptr());
     if (number == -1.0 && PyErr_Occurred()) throw nb::python_error();
@@ -62,8 +62,8 @@ double to_number(nb::handle value, const char* verb, const char* name) {
     throw nb::type_error(fmt::format("{}: {} must be a number. Received an array, {}; write float({}) for its value",
                                      verb, name, type_text(value), name)
                              .c_str());
-  const PyNumberMethods* number = Py_TYPE(value.ptr())->tp_as_number;
-  if (number != nullptr && number->nb_float != nullptr) return nb::cast<double>(nb::float_(value));  // a NumPy scalar
+  if (PyType_GetSlot(Py_TYPE(value.ptr()), Py_nb_float) != nullptr)  // a NumPy scalar
+    return nb::cast<double>(nb::float_(value));
   throw nb::type_error(fmt::format("{}: the parameter {} must be a number, an array or a list of numbers. Received {}",
                                    verb, name, nb::cast<std::string>(nb::repr(value)))
                            .c_str());
@@ -222,8 +222,8 @@ void Call::read_params(const nb::dict& params) {
 }
 
 Argument Call::read_param(nb::handle name, nb::handle value) {
-  if (PyFloat_Check(value.ptr())) return PyFloat_AS_DOUBLE(value.ptr());
-  const char* text = PyUnicode_AsUTF8(name.ptr());
+  if (PyFloat_Check(value.ptr())) return PyFloat_AsDouble(value.ptr());
+  const char* text = PyUnicode_AsUTF8AndSize(name.ptr(), nullptr);
   if (PyList_Check(value.ptr()) || PyTuple_Check(value.ptr())) {
     // Numbers written out: an array of the library of x, but on the CPU.
     const bool numpy = x_.on_cuda() && x_.library().kind != Library::Kind::torch;

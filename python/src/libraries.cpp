@@ -10,6 +10,7 @@
 #include "core/aligned.h"
 #include "gil.h"
 #include "mercer/error.h"
+#include "stable_abi.h"
 
 namespace mercer::python {
 namespace {
@@ -137,14 +138,14 @@ Library* cached_library(nb::handle object) {
   if (found != known.end()) return found->second.get();
   std::unique_ptr<Library> library = find_library(object);
   if (library == nullptr) return nullptr;  // not kept: NumPy may be imported later
-  Py_INCREF(Py_TYPE(object.ptr()));
+  object.type().inc_ref();
   return known.emplace(Py_TYPE(object.ptr()), std::move(library)).first->second.get();
 }
 
 nb::object extents_of(const std::vector<std::int64_t>& shape) {
   nb::object extents = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    PyTuple_SET_ITEM(extents.ptr(), static_cast<Py_ssize_t>(axis), PyLong_FromLongLong(shape[axis]));
+    PyTuple_SetItem(extents.ptr(), static_cast<Py_ssize_t>(axis), PyLong_FromLongLong(shape[axis]));
   }
   return extents;
 }
@@ -163,8 +164,8 @@ nb::object make_tensor(Library& library, nb::handle like, const std::vector<std:
   static PyObject* const kNewEmpty = PyUnicode_InternFromString("new_empty");
   if (view != nullptr && view->dtype == dtype) {
     PyObject* const one = view->shape == shape && lies_in_rows(*view)
-                              ? PyObject_CallOneArg(library.empty_like.ptr(), like.ptr())
-                              : PyObject_CallMethodOneArg(like.ptr(), kNewEmpty, extents_of(shape).ptr());
+                              ? call_with(library.empty_like.ptr(), like.ptr())
+                              : call_method_with(like.ptr(), kNewEmpty, extents_of(shape).ptr());
     if (one == nullptr) throw nb::python_error();
     return nb::steal(one);
   }
@@ -202,7 +203,7 @@ std::string text_of(nb::handle object, bool as_code) {
   const nb::object text = nb::steal(as_code ? PyObject_Repr(object.ptr()) : PyObject_Str(object.ptr()));
   const nb::object bytes =
       nb::steal(text.is_valid() ? PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace") : nullptr);
-  if (bytes.is_valid()) return PyBytes_AS_STRING(bytes.ptr());
+  if (bytes.is_valid()) return PyBytes_AsString(bytes.ptr());
   PyErr_Clear();
   return "an object that has no text";
 }

@@ -25,7 +25,7 @@ Shape joined(Shape batch, std::initializer_list<std::int64_t> rest) {
 /// Two arrays or none.
 std::pair<nb::object, nb::object> pair_of(nb::handle object, const char* verb, const char* name, const char* rule) {
   if (object.is_none()) return {nb::none(), nb::none()};
-  if (PyTuple_Check(object.ptr()) && PyTuple_GET_SIZE(object.ptr()) == 2)
+  if (PyTuple_Check(object.ptr()) && PyTuple_Size(object.ptr()) == 2)
     return {nb::object(object[0]), nb::object(object[1])};
   throw nb::type_error(
       fmt::format("{}: {} must be a pair of arrays ({}). Received {}", verb, name, rule, type_text(object)).c_str());

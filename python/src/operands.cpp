@@ -40,9 +40,9 @@ void add_free_names(const Expr& expr, const std::vector<Carried>& arrays, std::v
 
 /// A number of Python or NumPy; absent for anything else.
 std::optional<double> number_of(nb::handle object) {
-  if (PyFloat_Check(object.ptr())) return PyFloat_AS_DOUBLE(object.ptr());
-  const PyNumberMethods* number = Py_TYPE(object.ptr())->tp_as_number;
-  if (number == nullptr || (number->nb_float == nullptr && number->nb_index == nullptr)) return std::nullopt;
+  if (PyFloat_Check(object.ptr())) return PyFloat_AsDouble(object.ptr());
+  PyTypeObject* const type = Py_TYPE(object.ptr());
+  if (PyType_GetSlot(type, Py_nb_float) == nullptr && PyType_GetSlot(type, Py_nb_index) == nullptr) return std::nullopt;
   const double value = PyFloat_AsDouble(object.ptr());
   if (value == -1.0 && PyErr_Occurred()) throw nb::python_error();
   return value;

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "ops/settings.h"
+#include "stable_abi.h"
 
 namespace mercer::python {
 
@@ -13,16 +14,14 @@ using namespace nb::literals;
 
 namespace {
 
-PyObject* variable() {
-  static PyObject* const made = PyContextVar_New("mercer.options", nullptr);
-  return made;
-}
+// Methods of the one context variable, kept for good; contextvars' C functions are no part of Python's stable ABI.
+nb::handle get_options, set_options;
 
 /// None where there are no options.
 nb::object current() {
-  PyObject* value = nullptr;
-  if (PyContextVar_Get(variable(), Py_None, &value) != 0) throw nb::python_error();
-  return nb::steal(value);
+  const nb::object value = nb::steal(call_with(get_options.ptr(), Py_None));
+  if (!value.is_valid()) throw nb::python_error();
+  return value;
 }
 
 const Settings* settings_in(const nb::object& object) {
@@ -71,6 +70,9 @@ Settings settings_from_text(const std::string& text) {
 }
 
 void bind_settings(nb::module_& module) {
+  const nb::object variable = nb::module_::import_("contextvars").attr("ContextVar")("mercer.options");
+  get_options = nb::object(variable.attr("get")).release();
+  set_options = nb::object(variable.attr("set")).release();
   nb::class_<Settings>(module, "Settings", "Options of a thread or task, over those of the process.");
   module.def("settings", joined, "threads"_a.none(), "target"_a.none(), "precision"_a.none(),
              nb::sig("def settings(threads: int | None, target: str | None, precision: str | None) -> Settings"),
@@ -81,9 +83,7 @@ void bind_settings(nb::module_& module) {
       "set_settings",
       [](nb::handle settings) {
         if (!settings.is_none() && !nb::isinstance<Settings>(settings)) throw nb::type_error("set_settings: Settings");
-        PyObject* const token = PyContextVar_Set(variable(), settings.ptr());
-        if (token == nullptr) throw nb::python_error();
-        Py_DECREF(token);
+        set_options(settings);
       },
       "settings"_a.none(), nb::sig("def set_settings(settings: Settings | None) -> None"),
       "Sets the options of this thread or task; mercer.options does it for a while.");

@@ -197,7 +197,7 @@ nb::object knn_into(Call& call, std::int64_t k, nb::handle out) {
   }
   nb::object given_values = nb::none(), given_indices = nb::none();
   if (!out.is_none()) {
-    if (!PyTuple_Check(out.ptr()) || PyTuple_GET_SIZE(out.ptr()) != 2) {
+    if (!PyTuple_Check(out.ptr()) || PyTuple_Size(out.ptr()) != 2) {
       throw nb::type_error(
           fmt::format("knn: out must be a pair of arrays (values, indices). Received {}", type_text(out)).c_str());
     }
