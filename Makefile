@@ -10,6 +10,7 @@ SECONDS ?= 3600
 SEED    ?= $(shell date +%s)000
 FUZZ    ?=
 CASES   ?= 10000
+KERNELS ?= all
 VENV   := .venv
 PY     := $(VENV)/bin/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -25,7 +26,8 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
              -not -name '*.pyc' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package demo test test-cpp test-python fuzz fuzz-torch bench docs lint format stubs asan tsan install-example clean
+.PHONY: help setup package demo test test-cpp test-python fuzz fuzz-torch bench docs lint format stubs asan tsan install-example \
+  wheels check-wheels check-package clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -53,13 +55,15 @@ $(REQ_DOCS): requirements/docs.txt $(REQ_TEST)
 	$(PY) -m pip install -q -r $<
 	@touch $@
 
+# What the package is built with; a later build with the same words in the same folder compiles nothing anew.
+SETTINGS := build-dir=$(BUILD) cmake.define.MERCER_TESTS=ON cmake.define.MERCER_STORE_ARCHITECTURES=$(STORE)
+
 package: $(PACKAGE)  ## build the library and install the Python package into .venv
 
 $(PACKAGE): $(SOURCES) $(SYSTEM) $(REQ_BUILD)
 	@echo "building the library and the Python module; the first time takes minutes"
 	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall \
-	  --config-settings=build-dir=$(BUILD) --config-settings=cmake.define.MERCER_TESTS=ON \
-	  --config-settings=cmake.define.MERCER_STORE_ARCHITECTURES=$(STORE) .
+	  $(SETTINGS:%=--config-settings=%) .
 	@touch $@
 
 demo: $(PACKAGE) $(REQ_DEMO)  ## a tour on this machine, a minute or so
@@ -123,6 +127,16 @@ install-example: $(PACKAGE)  ## install the libraries into build/prefix, then bu
 	cmake --build build/example_c
 	build/example_c/grid
 	build/example_c/fastkron
+
+# KERNELS: GPU architectures whose kernels come along, all of cmake/cuda_store.txt where nothing is said.
+wheels: $(SYSTEM)  ## the sdist and manylinux wheels into dist/, with Zig's compiler; KERNELS= for no GPU kernels
+	$(PYTHON) tools/make_wheels.py --kernels "$(KERNELS)"
+
+check-wheels:  ## dist/: contents, tags, symbols; wheels and sdist in a fresh environment of each Python at hand
+	build/wheels/tools/bin/python tools/check_wheels.py
+
+check-package: $(PACKAGE)  ## in seconds: the sdist's contents, and a wheel of this build in a fresh environment
+	$(PY) tools/check_wheels.py --quick $(SETTINGS)
 
 clean:  ## remove everything that was built, .venv included
 	rm -rf build dist $(VENV)

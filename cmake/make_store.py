@@ -88,7 +88,10 @@ def main() -> int:
     write(module, rows, chosen, options.folder)
     files = list(pathlib.Path(options.folder).glob("*.mk"))
     size = sum(file.stat().st_size for file in files)
-    print(f"store: {len(files)} kernels for {' '.join(chosen)}, {size / 2**20:.1f} MB")
+    contents = f"{len(files)} kernels for {' '.join(chosen)}, {size / 2**20:.1f} MB"
+    print(f"store: {contents}")
+    # mercer.info() says it.
+    pathlib.Path(options.folder, "contents.txt").write_text(contents + "\n", encoding="utf-8")
     if size > cap:
         raise SystemExit(f"store: at most {cap >> 20} MB are shipped. Received {size >> 20} MB.")
     return 0

@@ -1,12 +1,13 @@
 # The Python module mercer._mercer. The stages' objects are linked into it, and the one shared library they need (fmt)
 # is installed beside it, so that a wheel carries all it uses.
-find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module ${SKBUILD_SABI_COMPONENT})
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_STRIP_TRAILING_WHITESPACE
                 OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
 find_package(nanobind CONFIG REQUIRED)
 
 file(GLOB module_sources CONFIGURE_DEPENDS python/src/*.cpp)
-nanobind_add_module(_mercer NB_STATIC NOMINSIZE ${module_sources})
+# STABLE_ABI: from Python 3.12 on, where wheel.py-api in pyproject.toml asks for it; else it is nothing.
+nanobind_add_module(_mercer STABLE_ABI NB_STATIC NOMINSIZE ${module_sources})
 target_include_directories(_mercer PRIVATE python/src)
 set(module_stages ${MERCER_STAGE_TARGETS})
 list(REMOVE_ITEM module_stages mercer_c_api mercer_compat)  # libmercer's, libmercer_fastkron's
@@ -20,12 +21,13 @@ install(TARGETS _mercer LIBRARY DESTINATION mercer COMPONENT python)
 
 # GPU kernels of the zoo, compiled into the package (cmake/cuda_store.txt): "all" or some of its architectures.
 set(MERCER_STORE_ARCHITECTURES "" CACHE STRING "GPU architectures whose kernels of the zoo are shipped")
+set(MERCER_STORE_CACHE "${PROJECT_BINARY_DIR}/store" CACHE PATH "Where these kernels are kept for the next build")
 if(MERCER_STORE_ARCHITECTURES)
   string(REPLACE ";" " " store_architectures "${MERCER_STORE_ARCHITECTURES}")
   install(CODE "execute_process(
     COMMAND \"${Python_EXECUTABLE}\" \"${PROJECT_SOURCE_DIR}/cmake/make_store.py\"
             --module \"$<TARGET_FILE_DIR:_mercer>\"
-            --folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/mercer/store\" --cache \"${PROJECT_BINARY_DIR}/store\"
+            --folder \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/mercer/store\" --cache \"${MERCER_STORE_CACHE}\"
             --architectures ${store_architectures}
     COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python)
 endif()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib.util
 import os
 import pathlib
 import sys
@@ -201,6 +202,11 @@ def zoo(options: argparse.Namespace) -> None:
 
 
 def bench(options: argparse.Namespace) -> int:
+    if importlib.util.find_spec("mercer.benchmarks") is None:
+        raise Refusal(
+            "bench: the benchmarks come with a checkout (make bench), not with the package from an "
+            "index. Received a package without them"
+        )
     from mercer import benchmarks
 
     return benchmarks.main(options.arguments)

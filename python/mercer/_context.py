@@ -21,7 +21,8 @@ def info() -> str:
     for name in ("numpy", "torch", "cupy", "jax"):
         if name in sys.modules:
             versions.append(f"{name} {sys.modules[name].__version__}")
-    return ", ".join(versions) + "\n" + _mercer.describe_machine()
+    shipped = f"GPU kernels that came along: {_libraries.shipped_kernels()}\n"
+    return ", ".join(versions) + "\n" + _mercer.describe_machine() + shipped
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ LAPACK = (
 )
 # And in the folder of this Python: conda's, and MKL of PyPI.
 LAPACK_OF_PREFIX = ("lib/libopenblas.so.0", "lib/libmkl_rt.so.*")
+STORE = Path(__file__).parent / "store"
 
 
 def hand_over() -> None:
@@ -39,9 +40,16 @@ def hand_over() -> None:
     for pattern in LAPACK_OF_PREFIX:
         for file in sorted(Path(sys.prefix).glob(pattern)):
             _mercer.add_lapack_file(str(file.resolve()), True)
-    store = Path(__file__).parent / "store"
-    if store.is_dir():
-        _mercer.set_cuda_store(str(store))
+    if STORE.is_dir():
+        _mercer.set_cuda_store(str(STORE))
+
+
+def shipped_kernels() -> str:
+    """What cmake/make_store.py put into the package, as a line."""
+    contents = STORE / "contents.txt"
+    if contents.is_file():
+        return contents.read_text(encoding="utf-8").strip()
+    return "none, so the first calls of all formulas compile theirs"
 
 
 def plain(array: Any) -> Any:
