@@ -387,6 +387,7 @@ std::string cuda_double_operands_source(bool squares, const Expr& multiplier) {
 std::string cuda_expand_source(const GpuPairPlan& plan) {
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type) + define("STATES", plan.split.states);
   text += epilogue_text(plan, epilogue_function(plan)) + expanded_text(plan) + rate_function(plan);
+  text += weight_text(plan::bilinear_of(plan.split).multiplier, plan.problem.type);
   text += skeleton({"split_pieces.cuh", "centre.cuh", "expanded_points.cuh"});
   return plan.few.mma_rhs ? text + skeleton({"expanded_chunks.cuh"}) : text;
 }

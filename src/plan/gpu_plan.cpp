@@ -699,7 +699,17 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   return plan;
 }
 
-/// Of a Gauss kernel of few features.
+/// What parameters make of all terms of a sum.
+Expr uniform_factor(const Bilinear& squares, const std::vector<Expr>& leaves) {
+  Expr factor = squares.factor;
+  for (const auto& [slot, divides] : squares.uniforms) {
+    const Expr& leaf = leaves[static_cast<std::size_t>(slot)];
+    factor = divides ? factor / leaf : factor * leaf;
+  }
+  return factor;
+}
+
+/// Of a Gauss kernel of few features. Weights scale its operands, parameters beside the squares its rate.
 void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves =
@@ -707,7 +717,7 @@ void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   const Expr slope = serves ? relative_slope_of(plan.split) : Expr();
   if (slope.empty()) return;
   const Bilinear squares = bilinear_of(plan.split);
-  if (squares.kind != BilinearKind::square || squares.weighted() || !squares.uniforms.empty()) return;
+  if (squares.kind != BilinearKind::square) return;
   GpuPairProblem of_products = problem;
   of_products.outputs = {exp2(sum(ir::leaf(Op::x) * ir::leaf(Op::z)))};
   of_products.tries.mixed_work = MixedWork::little;
@@ -722,8 +732,8 @@ void add_expanded(GpuPairPlan& plan, const Costs& costs) {
     if (const auto tile = expanded_warp_tile(problem.sizes.exact_features, plan.problem.product.wide,
                                              problem.device.shared_per_block, costs.expanded))
       expanded->problem.product = tile;
-  const Expr rate = slope * (squares.factor * kLog2OfE);
-  plan.loss.rate = ir::lower({rate}, options_of(problem, plan.split, ir::Processor::gpu));
+  const Expr rate = slope * (uniform_factor(squares, plan.split.param_leaves()) * kLog2OfE);
+  plan.loss.rate = ir::lower({ir::simplify(rate)}, options_of(problem, plan.split, ir::Processor::gpu));
   plan.few.expanded = expanded;
 }
 

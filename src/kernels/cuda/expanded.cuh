@@ -2,6 +2,9 @@
 //
 //   sum_n f(x_m, z_n) v_n = f(0) 2^(g |u_m|^2)  sum_n 2^(-2 g u_m · w_n)  (2^(g |w_n|^2) v_n)
 //
+// Where a weight of each feature is a factor of its square, u and w have the root of it. Parameters that are factors of
+// all squares are in g.
+//
 // A pair takes one multiply-add a feature instead of two additions, and no factor: -2 g goes into u. What the exponent
 // of a pair loses is the rounding of each multiply-add, 2^-24 of the sum so far: at most 2 |g| |u| |w| of the features
 // in it, added up, which by Cauchy and Schwarz is at most 2 |g| times the roots of both sides' `most_partial`. Two sums

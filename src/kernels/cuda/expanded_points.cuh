@@ -122,7 +122,13 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
     double in_sum = 0, partial = 0;
 #pragma unroll
     for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) {
-      const float value = point < count ? (from[k * MERCER_PANEL] - a.expanded->centre[k]) * times : 0.0f;
+#if WEIGHTED
+      const float weight = weight_of(((const REAL*)a.w)[k]);
+#else
+      const float weight = 1;
+#endif
+      const float value =
+          point < count ? (from[k * MERCER_PANEL] - a.expanded->centre[k]) * weight * times : 0.0f;
       to[k * MERCER_PANEL] = value;
       const double rounded = (double)value / (double)times;
       norm += rounded * rounded;

@@ -1,5 +1,6 @@
 // Products with Gauss kernels of few features, their squares expanded where norms allow it: every kind of data keeps
 // the contract, whichever tile it takes. Small problems take the path too where a test asks for it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
@@ -44,20 +45,23 @@ double square(const Tensor& x, const Tensor& z, std::int64_t m, std::int64_t n) 
   return sum;
 }
 
-Arguments with_width(double h) {
+Arguments with_width(double h, const Array* w = nullptr) {
   Arguments arguments;
   arguments.params["h"] = h;
+  if (w != nullptr) arguments.w = w->tensor();
   return arguments;
 }
 
-/// |out - wanted| <= sum (2e-6 + 1e-6 s / (2 h^2)) f |v|: what products may lose, and what their values may.
-void expect_product(const Array& out, const Tensor& x, const Tensor& z, const Array& v, double h,
-                    const std::string& what) {
+/// |out - wanted| <= sum (2e-6 + 1e-6 s) f |v| of f = 2 exp(-s), s = power_of(i, j): what products may lose, and what
+/// their values may.
+template <class Power>
+void expect_product_of(const Array& out, std::int64_t m, std::int64_t n, const Array& v, const Power& power_of,
+                       const std::string& what) {
   const std::int64_t columns = v.tensor().shape[1];
-  for (std::int64_t i = 0; i < x.shape[0]; ++i) {
+  for (std::int64_t i = 0; i < m; ++i) {
     std::vector<double> wanted(static_cast<std::size_t>(columns)), most(wanted.size(), 1e-36);
-    for (std::int64_t j = 0; j < z.shape[0]; ++j) {
-      const double power = square(x, z, i, j) / (2 * h * h), value = 2 * std::exp(-power);
+    for (std::int64_t j = 0; j < n; ++j) {
+      const double power = power_of(i, j), value = 2 * std::exp(-power);
       for (std::int64_t e = 0; e < columns; ++e) {
         const auto at = static_cast<std::size_t>(e);
         wanted[at] += value * v(j, e);
@@ -70,6 +74,12 @@ void expect_product(const Array& out, const Tensor& x, const Tensor& z, const Ar
           << what << " at " << i << "," << e << ": " << out(i, e) << " for " << want << ", allowed " << allowed;
     }
   }
+}
+
+void expect_product(const Array& out, const Tensor& x, const Tensor& z, const Array& v, double h,
+                    const std::string& what) {
+  const auto power_of = [&](std::int64_t i, std::int64_t j) { return square(x, z, i, j) / (2 * h * h); };
+  expect_product_of(out, x.shape[0], z.shape[0], v, power_of, what);
 }
 
 TEST(ExpandedSquares, EveryKindOfData) {
@@ -257,6 +267,72 @@ TEST(ExpandedSquares, BatchesAndForms) {
   });
 }
 
+/// Parameters and weights inside the sum: they are in the rate and in the operands, or differences take them, at both
+/// ends of the range and where they are no scale. Widths on the device give the bits of numbers.
+TEST(ExpandedSquares, FactorsInsideTheSum) {
+  constexpr std::int64_t kM = 70, kN = 140, kK = 3;
+  struct Form {
+    const char* text;
+    bool weighted;
+    std::int64_t columns;
+  };
+  constexpr Form kForms[] = {{"2*exp(-sum(((x-z)/h)^2)/2)", false, 1},
+                             {"2*exp(-0.5*sum(square((x-z)/(exp(w)*h))))", true, 5},
+                             {"2*exp(-sum(w*((x-z)/h)^2)/2)", true, 1},
+                             {"2*exp(-sum(square((x-z)/h)/2))", false, 5}};
+  on_expanded([&](TestContext& context) {
+    const Array w = uniform(Dtype::float32, {kK}, 4);
+    Turns turns(2);
+    for (const Form& form : kForms) {
+      if (turns.leaves_out() && form.columns == 1) continue;
+      const Array v = normal(Dtype::float32, {kN, form.columns}, 3);
+      const bool of_exponential = form.columns == 5 && form.weighted;
+      for (const double size : {1.0, 1e-30, 1e15})
+        for (const double width : {1.0, 0.01}) {
+          Array x = drawn(kM, kK, 1, kUniform), z = drawn(kN, kK, 2, kUniform);
+          for (Array* side : {&x, &z})
+            for (std::int64_t i = 0; i < side->tensor().shape[0]; ++i)
+              for (std::int64_t k = 0; k < kK; ++k) side->set({i, k}, (*side)(i, k) * size);
+          const Tensor points = z;
+          const double h = static_cast<double>(static_cast<float>(width * size));
+          const std::string what = fmt::format("{} of {}", form.text, h);
+          const auto computed = [&](const Arguments& arguments) {
+            Array out(Dtype::float32, {kM, form.columns});
+            kernel_product(form.text, x, &points, v, out, arguments, context);
+            return out;
+          };
+          const Array out = computed(with_width(h, form.weighted ? &w : nullptr));
+          expect_product_of(out, kM, kN, v, [&](std::int64_t i, std::int64_t j) {
+            double sum = 0;
+            for (std::int64_t k = 0; k < kK; ++k) {
+              const double d = (x(i, k) - z(j, k)) / h;
+              sum += (form.weighted ? of_exponential ? std::exp(-2 * w(k)) : w(k) : 1) * d * d;
+            }
+            return sum / 2;
+          }, what);
+          Array of_device(Dtype::float32, {});
+          of_device.set({}, h);
+          Arguments on_device = with_width(h, form.weighted ? &w : nullptr);
+          on_device.params["h"] = of_device.tensor();
+          EXPECT_TRUE(same_bits(out, computed(on_device))) << what;
+          if (size != 1 || width != 1) continue;
+          context.state().own_costs().expanded_from = kNever;
+          const bool expands = form.columns == 1 || cuda_device(0).capability() == 90;
+          EXPECT_EQ(same_bits(out, computed(with_width(h, form.weighted ? &w : nullptr))), !expands) << what;
+          context.state().own_costs().expanded_from = 0;
+        }
+    }
+    const Array x = drawn(kM, kK, 1, kUniform), z = drawn(kN, kK, 2, kUniform), v = normal(Dtype::float32, {kN, 1}, 3);
+    const Tensor points = z;
+    for (const double h : {0.0, -1.0, kInf, kNan}) {
+      Array out(Dtype::float32, {kM, 1});
+      kernel_product("2*exp(-sum((x-z)^2/h)/2)", x, &points, v, out, with_width(h), context);
+      const auto power_of = [&](std::int64_t i, std::int64_t j) { return square(x.tensor(), points, i, j) / h / 2; };
+      expect_product_of(out, kM, kN, v, power_of, fmt::format("h = {}", h));
+    }
+  });
+}
+
 TEST(ExpandedSquares, ThePlanSaysSo) {
   const auto planned = [](const char* text, std::int64_t k, std::int64_t columns) {
     plan::GpuPairProblem problem;
@@ -283,8 +359,10 @@ TEST(ExpandedSquares, ThePlanSaysSo) {
       EXPECT_LE(tile.blocks * (tiles->product_shared_bytes() + kReserved), kShared) << k << " features, " << columns;
     }
   for (const char* other : {"exp(-sum(abs(x-z))/h)", "1/(1+sum((x-z)^2))", "exp(-sqrt(sum((x-z)^2))/h)",
-                            "exp(-sum(w*(x-z)^2))", "exp(-sum((x-z)^2)*row)"})
+                            "exp(-sum(sin(w*(x-z))^2))", "exp(-sum((x-z)^2)*row)"})
     EXPECT_FALSE(planned(other, 3, 1)->few.expanded) << other;
+  for (const char* text : {"exp(-sum(w*(x-z)^2))", "exp(-sum(((x-z)/h)^2))", "exp(-sum(((x-z)/w)^2/(h*g)))"})
+    for (std::int64_t columns : {1, 16}) EXPECT_TRUE(planned(text, 3, columns)->few.expanded) << text;
 }
 
 }  // namespace
