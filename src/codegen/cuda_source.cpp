@@ -195,6 +195,7 @@ std::string call_defines(const GpuPairPlan& plan, TilePart part) {
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
+  const bool by_ranges = plan.by_ranges() && doubles == plan.has_double_products();
   const plan::GpuTile& tile = doubles          ? plan.products.double_tile
                               : by_differences ? plan.pipes.difference_tile
                                                : plan.tile;
@@ -214,7 +215,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const int differences = !plan.pipes.differs || part == TilePart::integers ? 0 : by_differences ? 1 : 2;
   text += define("DIFFERENCES", differences);
   text += expanded_text(plan);
-  text += define("BY_ROWS", plan.by_rows());
+  text += define("BY_ROWS", plan.by_rows()) + define("RANGES", by_ranges);
   const bool is_zero = plan.split.states == 1 && plan.programs.identity[0] == 0 && problem.type == Dtype::float32;
   const bool is_long = problem.sizes.features <= plan::GpuSizes::Features::several;
   text += define("ZERO_IDENTITY", is_zero && is_long && !by_differences);
@@ -247,6 +248,9 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
                                              : GuardSource::panels);
   text += skeleton({"pair_slices.cuh", "pair_update.cuh"}) + (plan.guard ? skeleton({"pair_guard.cuh"}) : "") +
           skeleton({"pair_consumers.cuh"});
+  if (by_ranges)
+    text += "MERCER_INLINE void merge_states(REAL (&acc)[STATES], const REAL* incoming) {\n" +
+            statements(plan.programs.range_merge, "acc") + "}\n" + skeleton({"pair_ranges.cuh"});
   if (by_differences) text += skeleton({"pair_differences.cuh"});
   if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
   if (plan.has_double_products())

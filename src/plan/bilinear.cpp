@@ -82,8 +82,9 @@ Bilinear bilinear_term(const Expr& term, const std::vector<Expr>& params) {
   return result;
 }
 
-/// Microseconds of a call, by waves of tiles: products, epilogue and start of a tile.
-double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors,
+}  // namespace
+
+double bilinear_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors,
                  const Costs& costs) {
   const TensorCoreCosts& own = costs.tensor_cores;
   const double product = tile.columns >= 192   ? own.wide_tile
@@ -95,6 +96,8 @@ double tile_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::
   const double features = static_cast<double>(k) / ranges, joins = ranges > 1 ? ranges : 0;
   return waves * (tile.columns * (product * features + own.tile_epilogue + own.tile_join * joins) + own.tile_start);
 }
+
+namespace {
 
 /// Of few features, epilogues are most of the work: two blocks take turns.
 constexpr std::int64_t kUnit = 32, kChunk = 2 * kUnit;
@@ -153,6 +156,15 @@ int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k,
   if (tile.brief > 0 || tile.by_warps || tiles == 0) return 1;
   const std::int64_t filling = multiprocessors / (tiles * tile.cluster);
   return static_cast<int>(std::clamp<std::int64_t>(std::min(filling, k / own.range_features), 1, own.most_ranges));
+}
+
+Expr Bilinear::uniform_factor(const std::vector<Expr>& params) const {
+  Expr product = factor;
+  for (const auto& [slot, divides] : uniforms) {
+    const Expr& leaf = params[static_cast<std::size_t>(slot)];
+    product = divides ? product / leaf : product * leaf;
+  }
+  return product;
 }
 
 std::string Bilinear::to_text() const {
@@ -220,7 +232,7 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
   if (k > kChunk) {
     double least = std::numeric_limits<double>::infinity();
     for (const BilinearTile& tried : kTiles) {
-      const double time = tile_time(tried, m, n, k, multiprocessors, costs);
+      const double time = bilinear_time(tried, m, n, k, multiprocessors, costs);
       if (time >= least) continue;
       least = time;
       tile = tried;

@@ -36,6 +36,8 @@ struct Bilinear {
   static constexpr std::size_t kMostUniforms = 8;
   bool weighted() const { return !weight.empty(); }
   explicit operator bool() const { return kind != BilinearKind::none; }
+  /// c u, of the parameters of the split.
+  Expr uniform_factor(const std::vector<Expr>& params) const;
   std::string to_text() const;
 };
 
@@ -104,6 +106,10 @@ inline constexpr std::int64_t kArea = 384;
 /// `rows`: of m that are stored at once, 0 for all.
 BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision, int multiprocessors,
                            const Costs& costs, std::int64_t rows = 0);
+
+/// Microseconds of a call with this tile, by waves: products, epilogue and start of a tile.
+double bilinear_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors,
+                     const Costs& costs);
 
 /// Of a product with v that stores its values, the tile that makes them.
 BilinearTile kept_values_tile(const BilinearTile& product);

@@ -13,6 +13,7 @@
 #include "plan/absolute_sums.h"
 #include "plan/differences.h"
 #include "plan/expanded.h"
+#include "plan/feature_split.h"
 #include "plan/gpu/costs.h"
 #include "plan/gpu/pair_tiles.h"
 #include "plan/gpu_powers.h"
@@ -65,7 +66,7 @@ GpuTile base_tile(const GpuPairPlan& plan, int words_a_pair, const EpilogueCosts
   if (sizes.narrow_n) return tiles.tall;
   if (sizes.narrow_m) return tiles.flat;
   if (sizes.pairs == GpuSizes::Pairs::very_few) return tiles.tiny;
-  if (words_a_pair > 1 || sizes.pairs == GpuSizes::Pairs::few) return tiles.small;
+  if (words_a_pair > 1 || (sizes.pairs == GpuSizes::Pairs::few && !plan.by_ranges())) return tiles.small;
   const bool is_brief = problem.consumer == Consumer::product &&
                         static_cast<std::int64_t>(plan.programs.epilogue.code.size()) <= costs.row_instructions;
   if (plan.by_rows() && operands_of_point(plan) <= kFewByRows && is_brief) {
@@ -233,6 +234,7 @@ GpuTile double_tile(const GpuPairPlan& plan) {
   const PairTiles& tiles = pair_tiles(problem.device.capability);
   GpuTile tile = many ? tiles.doubles : stores ? tiles.small_doubles : tiles.double_folds;
   if (problem.sizes.pairs != GpuSizes::Pairs::many) tile = tiles.small_doubles;
+  else if (plan.by_ranges()) tile = tiles.double_folds;
   tile.bulk = can_be_bulk(plan, tile);
   while (plan.shared_bytes(tile, 1 << 20) * tile.min_blocks > problem.device.shared_per_block && tile.stages > 2)
     --tile.stages;
@@ -456,7 +458,8 @@ bool GpuPairPlan::by_rows() const {
 
 bool GpuPairPlan::many_tiles() const {
   return problem.consumer == Consumer::store && problem.sizes.pairs == GpuSizes::Pairs::many &&
-         problem.sizes.features >= GpuSizes::Features::some && !problem.sizes.narrow_n && !products.bilinear;
+         problem.sizes.features >= GpuSizes::Features::some && !problem.sizes.narrow_n && !products.bilinear &&
+         !by_ranges();
 }
 
 int GpuPairPlan::chunk(std::int64_t features) const {
@@ -553,6 +556,7 @@ std::string GpuPairPlan::to_text() const {
   if (folding.sums_decide) text += "values rise with their sums: nearest pairs are found by sums\n";
   if (few.expanded)
     text += fmt::format("squares of differences are expanded, {}, where norms allow it\n", expanded_text(*this));
+  if (by_ranges()) text += "blocks share the features of a tile, by ranges; the last one merges them in order\n";
   if (input.direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (pipes.differs) text += differences_text(*this);
   if (pipes.mixed_sixteenths > 0)
@@ -690,6 +694,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   add_mixed_pipes(*plan);
   add_differences(*plan, costs.differences);
   add_allowance(*plan);
+  plan->programs.range_merge = merge_of_ranges(*plan);
   if (!plan->products.bilinear && !plan->few.mma_rhs) plan->problem.product = {};
   const bool packs = plan->products.bilinear || plan->few.mma_rhs || problem.tries.expands || plan->asks_ranges() ||
                      problem.consumer == Consumer::nearest || problem.consumer == Consumer::field;
@@ -697,16 +702,6 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   plan->tile = choose_tile(*plan, costs.epilogue);
   if (plan->has_double_products()) plan->products.double_tile = double_tile(*plan);
   return plan;
-}
-
-/// What parameters make of all terms of a sum.
-Expr uniform_factor(const Bilinear& squares, const std::vector<Expr>& leaves) {
-  Expr factor = squares.factor;
-  for (const auto& [slot, divides] : squares.uniforms) {
-    const Expr& leaf = leaves[static_cast<std::size_t>(slot)];
-    factor = divides ? factor / leaf : factor * leaf;
-  }
-  return factor;
 }
 
 /// Of a Gauss kernel of few features. Weights scale its operands, parameters beside the squares its rate.
@@ -732,7 +727,7 @@ void add_expanded(GpuPairPlan& plan, const Costs& costs) {
     if (const auto tile = expanded_warp_tile(problem.sizes.exact_features, plan.problem.product.wide,
                                              problem.device.shared_per_block, costs.expanded))
       expanded->problem.product = tile;
-  const Expr rate = slope * (uniform_factor(squares, plan.split.param_leaves()) * kLog2OfE);
+  const Expr rate = slope * (squares.uniform_factor(plan.split.param_leaves()) * kLog2OfE);
   plan.loss.rate = ir::lower({ir::simplify(rate)}, options_of(problem, plan.split, ir::Processor::gpu));
   plan.few.expanded = expanded;
 }

@@ -99,8 +99,9 @@ struct PairParameters {
 /// What sizes allow; whether the formula has it, the plan finds out.
 struct PairTries {
   MixedWork mixed_work = MixedWork::little;
-  bool expands = false;  // squares
-  bool differs = false;  // differences by tensor cores
+  bool expands = false;    // squares
+  bool differs = false;    // differences by tensor cores
+  bool by_ranges = false;  // blocks that share the features of a tile, where the states of its pairs can be merged
 };
 
 /// Pairs of a gradient's pass.
@@ -138,7 +139,8 @@ struct GpuPairProblem {
   auto parts() const {
     return std::tie(type, arrays.out, arrays.points, arrays.bytes, consumer, use.fold, use.columns,
                     params.normal_reciprocals, use.subtracts, params.by_value, tries.mixed_work, tries.expands,
-                    tries.differs, product, plane_product, sizes, device.capability, device.shared_per_block);
+                    tries.differs, tries.by_ranges, product, plane_product, sizes, device.capability,
+                    device.shared_per_block);
   }
 };
 
@@ -165,6 +167,7 @@ struct GpuPowers {
 struct PairPrograms {
   ir::Program update, epilogue;      // update is empty when the formula has no reduction of pairs
   ir::Program first_update;          // of the first feature, where that takes fewer instructions; else empty
+  ir::Program range_merge;           // of the states of two ranges of features; empty: a block has all of a tile's
   ir::Program uniforms;              // float64
   std::vector<double> identity;      // per state
   std::vector<bool> promoted;        // per state
@@ -239,6 +242,7 @@ struct GpuPairPlan {
   PairOfFewFeatures few;
   PairFolding folding;
 
+  bool by_ranges() const { return !programs.range_merge.outputs.empty(); }
   bool tuned() const { return folding.model_blocks > 0; }
   /// Accumulators of a pair.
   int states() const { return split.states + static_cast<int>(products.planes.size()); }

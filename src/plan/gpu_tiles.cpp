@@ -125,13 +125,14 @@ bool reads_features(const GpuPairPlan& plan) { return !plan.sides.x_streams.empt
 }  // namespace
 
 bool gpu_tile_serves(const GpuPairPlan& plan, const GpuTile& tile) {
-  if (plan.products.bilinear) return tile == plan.tile;  // it computes regions of one size again
+  // It computes regions of one size again, or its ranges are of its own slices.
+  if (plan.products.bilinear || plan.by_ranges()) return tile == plan.tile;
   GpuPairPlan tried = plan;
   return serves(plan, tile, tried);
 }
 
 std::vector<GpuTile> gpu_tile_candidates(const GpuPairPlan& plan) {
-  if (plan.products.bilinear) return {plan.tile};
+  if (plan.products.bilinear || plan.by_ranges()) return {plan.tile};
   Candidates candidates(plan);
   candidates.add_with_blocks(plan.tile);
   for (const Shape& shape : kShapes) {

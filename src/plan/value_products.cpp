@@ -33,6 +33,16 @@ ValueTimes value_times(const Costs& costs, const Request& request, bool of_sums)
           costs.stored_call + billions * of_stored(own, features, request.columns)};
 }
 
+ValueTimes value_times(const Costs& costs, const Request& request, std::int64_t passes, std::int64_t pass_columns) {
+  const KeptCosts& kept = costs.kept;
+  const ValueCosts& own = costs_of(costs, request.type, request.columns);
+  const double billions = request.pairs() * 1e-9, features = kept.feature * static_cast<double>(request.k);
+  const double pass = kept.pass + features + kept.pass_column * static_cast<double>(pass_columns);
+  const double columns = own.column * static_cast<double>(round_up(request.columns, own.multiple));
+  return {billions * static_cast<double>(passes) * pass,
+          costs.stored_call + billions * (own.store + features + columns)};
+}
+
 double product_time(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns) {
   const ValueCosts& own = costs_of(costs, type, columns);
   const double features = static_cast<double>(k), passes = of_passes(own, features, columns);

@@ -17,6 +17,9 @@ struct ValueTimes {
 };
 ValueTimes value_times(const Costs& costs, const Request& request, bool of_sums);
 
+/// The same of values that are products of matrices, which are made in so many passes on tensor cores, or stored.
+ValueTimes value_times(const Costs& costs, const Request& request, std::int64_t passes, std::int64_t pass_columns);
+
 /// Milliseconds that the better of both takes for 10^9 pairs, whose values are no products of matrices.
 double product_time(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns);
 

@@ -28,6 +28,7 @@ DoubleProducts::DoubleProducts(const PairKernels& kernels, const PairJob& job, c
   }
   state_ = workspace.add(sizeof(SplitState));
   centre_ = workspace.add(job.features * kDouble);
+  if (kernels.plan->by_ranges()) ranges_.emplace(kernels, job, 1, workspace);
 }
 
 DoubleArguments DoubleProducts::operands(const PairArguments& a, const Workspace& workspace) const {
@@ -80,8 +81,11 @@ void DoubleProducts::launch_tiles(const PairArguments& part, const PairPlace& fi
   const auto put = [&](const Kernel& kernel, const plan::GpuTile& tile, PairArguments& arguments) {
     arguments.tiles_m = ceil_div(part.m, tile.tile_m);
     arguments.tiles_n = ceil_div(part.n, tile.tile_n);
-    launch(kernel, job_, {arguments.tiles_m * blocks_n(arguments)}, tile.threads(),
-           plan.shared_bytes(tile, 1 << 20), arguments);
+    const std::int64_t blocks = arguments.tiles_m * blocks_n(arguments), shared = plan.shared_bytes(tile, 1 << 20);
+    if (ranges_ && &kernel == &kernels_.products.tile)
+      ranges_->run(kernel, arguments, blocks, shared, workspace);
+    else
+      launch(kernel, job_, {blocks}, tile.threads(), shared, arguments);
   };
   put(kernels_.products.tile, plan.products.double_tile, products);
   if (plan::leaves_pairs(plan)) put(kernels_.common.tile, plan.tile, a);

@@ -2,6 +2,9 @@
 // where most of a sample does, the direct tile computes everything. What is needed is decided on the device.
 #pragma once
 
+#include <optional>
+
+#include "backend/cuda/feature_ranges.h"
 #include "backend/cuda/matrix_products.h"
 
 namespace mercer::cuda {
@@ -25,6 +28,7 @@ class DoubleProducts : public MatrixProducts {
   const PairKernels& kernels_;
   const PairJob& job_;
   Kernel start_;
+  std::optional<FeatureRanges> ranges_;
   int sides_ = 2;
   std::int64_t image_k_ = 0, state_ = 0, centre_ = 0;
   struct Side {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "backend/cuda/feature_ranges.h"
 #include "backend/cuda/matrix_products.h"
 #include "backend/cuda/mixed.h"
 #include "backend/cuda/operations.h"
@@ -82,6 +83,8 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   const std::int64_t group_count = groups.items(), member_count = members.items();
   groups.merge(job.op);
   members.merge(job.op);
+  std::optional<FeatureRanges> split;
+  if (plan.by_ranges() && !products) split.emplace(kernels, job, group_count, workspace);
   if (!workspace.take(job)) return false;
   PanelRanges ranges;
   if (mixed) ranges = mixed->start(group_count, workspace);
@@ -111,6 +114,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
           "{}: at most 2^31 - 1 tiles of {} x {} pairs are offered in one call on CUDA. Received {} x {} pairs, "
           "{} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
+  if (split) return split->run(kernels.tile, a, blocks, plan.shared_bytes(job.features), workspace), true;
   if (mixed) return mixed->run(a, group_count, blocks / group_count, out.dtype, workspace), true;
   launch_overlapping(kernels.common.tile, job, {blocks}, plan.tile.threads(), a, plan.shared_bytes(job.features));
   return true;

@@ -227,6 +227,12 @@ struct PairArguments {
   const double *x_norms, *z_norms;  // of products in float64
   long long row_length;
   struct CandidateArguments found;
+  // Features of a tile in ranges of `range_length` (pair_ranges.cuh): [tile][range][state of a thread][thread] partial
+  // states, [tile] ranges that are done. Tiles are those of this launch, the first of which is `first_place`.
+  int ranges, range_length;
+  long long first_place;
+  void* range_states;
+  unsigned* range_arrived;
 };
 
 // Operands of products in float64 (double_operands.cuh).

@@ -45,6 +45,14 @@
   (ONE_TILE ? 0 : STAGES * SLICE + WORDS_BEHIND + (DIFFERENCES != 1 && a.k > a.chunk ? PROMOTED_SIZE : 0))
 // The number of features, where it is part of the kernel.
 #define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
+// Those of a block: all, or a range (pair_ranges.cuh).
+#if RANGES
+#define FIRST_FEATURE block.first_k
+#define END_FEATURE block.end_k
+#else
+#define FIRST_FEATURE 0
+#define END_FEATURE FEATURES
+#endif
 
 // What other tiles have done already, most often: a few blocks, which take all tiles by turns. A block for each tile
 // took some 20 us of nothing but leaving, 16384 of them.
@@ -164,6 +172,10 @@ struct Block {
   i64 x_panel, z_panel;         // elements of a panel
   i64 m0, x_set, z_set, item, group, column;
   int first_tile, end_tile;
+#if RANGES
+  int range, first_k, end_k;
+  u32 place;  // of the tile in this launch
+#endif
   // Slices still to be copied; where the next one comes from and goes to. Apart from what all threads read at once.
   alignas(16) int left;
   int tile, copy_k, stage;
@@ -187,6 +199,13 @@ MERCER_INLINE void find_sources(Block& b, const PairArguments& a) {
 // Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
 // the second-level cache.
 MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 block) {
+#if RANGES
+  b.range = block % a.ranges;
+  b.place = block / a.ranges;
+  b.first_k = b.range * a.range_length;
+  b.end_k = a.k - b.first_k < a.range_length ? a.k : b.first_k + a.range_length;
+  block = b.place + (u32)a.first_place;
+#endif
   const u32 tiles_m = (u32)a.tiles_m, columns = (u32)(ONE_TILE ? a.tiles_n : a.splits);
   b.group = 0;
   if (a.groups.count > 0) {
@@ -209,15 +228,30 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 block) {
   b.x = (const REAL*)a.x + (b.x_set * (a.x_ld / PANEL_POINTS) + b.m0 / PANEL_POINTS) * b.x_panel +
         b.m0 % PANEL_POINTS;
   b.z = (const REAL*)a.z + b.z_set * (a.z_ld / PANEL_POINTS) * b.z_panel;
-  b.left = b.first_tile < b.end_tile ? (b.end_tile - b.first_tile) * ((FEATURES + TILE_K - 1) / TILE_K) : 0;
+#if RANGES
+  const int features = b.end_k - b.first_k;
+#else
+  const int features = FEATURES;
+#endif
+  b.left = b.first_tile < b.end_tile ? (b.end_tile - b.first_tile) * ((features + TILE_K - 1) / TILE_K) : 0;
   b.tile = b.first_tile;
   b.copy_k = b.stage = 0;
   find_sources(b, a);
+#if RANGES
+  b.copy_k = b.first_k;
+  b.next_x += (i64)b.first_k * WORDS_X * PANEL_POINTS;
+  b.next_z += (i64)b.first_k * WORDS_Z * PANEL_POINTS;
+#endif
 }
 
 // Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
 MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u64* full) {
-  const int k = FEATURES, depth = WHOLE_SLICES || k - b.copy_k >= TILE_K ? TILE_K : PANEL_ROWS(k - b.copy_k);
+#if RANGES
+  const int k = b.end_k;
+#else
+  const int k = FEATURES;
+#endif
+  const int depth = WHOLE_SLICES || k - b.copy_k >= TILE_K ? TILE_K : PANEL_ROWS(k - b.copy_k);
   REAL* slice = shared + b.stage * SLICE;
   const REAL *x = b.next_x, *z = b.next_z;
 #if DIRECT

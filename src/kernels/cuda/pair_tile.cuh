@@ -17,7 +17,8 @@
 // Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh, pair_rows.cuh, pair_differences.cuh (DIFFERENCES 1; 2 is
 // the tile of values that have no pieces); this file is the kernel. It computes what products on tensor cores leave to
 // it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing, BY_TURNS in blocks that stay, and
-// of a product COLUMNS of v at a time. With DOUBLE_PRODUCTS those products are its own (double_products.cuh).
+// of a product COLUMNS of v at a time. With DOUBLE_PRODUCTS those products are its own (double_products.cuh). With
+// RANGES blocks share the features of a tile (pair_ranges.cuh).
 
 // What the accumulators stand for, in their place.
 MERCER_INLINE void finish_sums(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
@@ -164,8 +165,8 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     int promotions = 0;
 #endif
     // Two loops: with promotion inside the inner one, accumulators would not stay in their registers.
-    for (int k0 = 0; k0 < FEATURES;) {
-      const int chunk_end = PROMOTES && a.chunk < FEATURES - k0 ? k0 + a.chunk : FEATURES;
+    for (int k0 = FIRST_FEATURE; k0 < END_FEATURE;) {
+      const int chunk_end = PROMOTES && a.chunk < END_FEATURE - k0 ? k0 + a.chunk : END_FEATURE;
 #if DIFFERENCES == 1
       accumulate_differences(acc, operands, turns, chunk_end - k0);
       k0 = chunk_end;
@@ -185,21 +186,21 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
         multiply_slice(acc, slice, at);
 #elif POWER_SLOT >= 0
         if (power == POWER_TABLE)
-          accumulate_slice<POWER_TABLE>(acc, slice, at, FEATURES - k0, w, points, params, features);
+          accumulate_slice<POWER_TABLE>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
         else if (power == POWER_ONE)
-          accumulate_slice<POWER_ONE>(acc, slice, at, FEATURES - k0, w, points, params, features);
+          accumulate_slice<POWER_ONE>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
         else if (power == POWER_TWO)
-          accumulate_slice<POWER_TWO>(acc, slice, at, FEATURES - k0, w, points, params, features);
+          accumulate_slice<POWER_TWO>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
         else
-          accumulate_slice<POWER_ANY>(acc, slice, at, FEATURES - k0, w, points, params, features);
+          accumulate_slice<POWER_ANY>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
 #else
-        accumulate_slice(acc, slice, at, FEATURES - k0, w, points, params, features);
+        accumulate_slice(acc, slice, at, END_FEATURE - k0, w, points, params, features);
 #endif
         turns.next(block, a, shared);
       }
 #endif
 #if PROMOTES
-      if (k0 < FEATURES) {
+      if (k0 < END_FEATURE) {
 #if MIXED == 1
         settle(acc);
 #endif
@@ -224,6 +225,9 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
     if (promotions >= TOTALS) add_totals(acc, totals);
 #endif
     const TilePlace place{block.m0, column_of(a, tile), block.x_set, block.z_set};
+#if RANGES
+    if (!join_ranges(acc, a, block)) return;
+#endif
     finish_sums(acc, a, place, at);
 #if CONSUMER == 0
     store_members(acc, a, block, place, shared + SCRATCH_PLACE);

@@ -10,6 +10,7 @@ namespace mercer::plan {
 /// Sums that are products of matrices on tensor cores, and their tiles.
 struct TensorCoreCosts {
   std::int64_t least_points;      // points on either side from which they run there
+  std::int64_t least_doubles;     // the same of float64, where pairs are stored
   std::int64_t pairs_features;    // features from which they do where pairs are stored, or the nearest kept
   std::int64_t folds_features;    // features from which they do where folds keep a value of a row
   double fixup_from;              // pairs times features from which pairs that cancel are listed by areas
@@ -24,6 +25,17 @@ struct TensorCoreCosts {
   double most_columns_of_few;     // times as long a pass takes with 128 columns of v, at most 64 features
   double most_columns;            // the same, of more features
   double most_columns_of_values;  // the same, of values as the left operand
+};
+
+/// Blocks that share the features of a tile of pairs, where tiles are few.
+struct RangeCosts {
+  double from;              // pairs times features from which they are considered
+  std::int64_t most_pairs;  // pairs up to which they are
+  double latency;           // issue slots that pass for one of a warp that has a scheduler alone
+  double join;              // microseconds in which the states of a range are merged
+  double start;             // microseconds that they add to a call
+  double gain;              // they pay where they take less than this share of the time of a block for all features
+  double products_call;     // microseconds of the launches around sums in pieces on tensor cores
 };
 
 /// Milliseconds of 10^9 pairs in a product with v whose values products of matrices make.
@@ -202,6 +214,7 @@ struct Costs {
   ValueCosts pieces;                 // of more columns
   ValueCosts float64;
   TensorCoreCosts tensor_cores;
+  RangeCosts ranges;
   KeptCosts kept;
   ExpandedCosts expanded;
   DifferenceCosts differences;

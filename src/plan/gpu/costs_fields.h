@@ -53,6 +53,7 @@ void each_way_cost(AnyCosts& costs, const Visit& visit) {
 template <class AnyCosts, class Visit>
 void each_tile_cost(AnyCosts& costs, const Visit& visit) {
   visit("tensor_cores.least_points", costs.tensor_cores.least_points);
+  visit("tensor_cores.least_doubles", costs.tensor_cores.least_doubles);
   visit("tensor_cores.pairs_features", costs.tensor_cores.pairs_features);
   visit("tensor_cores.folds_features", costs.tensor_cores.folds_features);
   visit("tensor_cores.fixup_from", costs.tensor_cores.fixup_from);
@@ -67,6 +68,13 @@ void each_tile_cost(AnyCosts& costs, const Visit& visit) {
   visit("tensor_cores.most_columns_of_few", costs.tensor_cores.most_columns_of_few);
   visit("tensor_cores.most_columns", costs.tensor_cores.most_columns);
   visit("tensor_cores.most_columns_of_values", costs.tensor_cores.most_columns_of_values);
+  visit("ranges.from", costs.ranges.from);
+  visit("ranges.most_pairs", costs.ranges.most_pairs);
+  visit("ranges.latency", costs.ranges.latency);
+  visit("ranges.join", costs.ranges.join);
+  visit("ranges.start", costs.ranges.start);
+  visit("ranges.gain", costs.ranges.gain);
+  visit("ranges.products_call", costs.ranges.products_call);
   visit("kept.feature", costs.kept.feature);
   visit("kept.pass", costs.kept.pass);
   visit("kept.pass_column", costs.kept.pass_column);

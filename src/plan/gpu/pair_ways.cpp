@@ -1,8 +1,11 @@
 #include "plan/gpu/pair_ways.h"
 
+#include "core/integers.h"
 #include "plan/differences.h"
 #include "plan/expanded.h"
+#include "plan/gpu/stored_ways.h"
 #include "plan/sum_planes.h"
+#include "plan/value_products.h"
 
 namespace mercer::plan {
 namespace {
@@ -22,15 +25,6 @@ Consumer consumer_of(Verb verb) {
 
 GpuPairProblem problem_of(const Request& request) { return problem_of(request, consumer_of(request.verb)); }
 
-/// The tile of sums that are products of matrices.
-BilinearTile gemm_tile(const Request& request, const Costs& costs) {
-  const auto& [m, n, k] = std::tie(request.m, request.n, request.k);
-  if (request.verb == Verb::pairwise)
-    return bilinear_tile(m, n, k, request.precision, request.device.multiprocessors, costs);
-  if (k <= kFewFeatures) return {};
-  return bilinear_fold_tile(m, n, k, request.verb == Verb::product ? request.columns : 0, request.precision, costs);
-}
-
 /// Why there is no such tile.
 Refusal no_gemm_tile(const Request& request, const Costs& costs) {
   const double work = request.pairs() * static_cast<double>(request.k);
@@ -47,12 +41,27 @@ Refusal no_gemm(const Forms& forms) {
   return {"what follows the sum is too long for values that stay in registers, or its operands for shared memory"};
 }
 
+/// Of a product with v whose passes over its columns make all values again: whether storing them takes less, as the way
+/// `materialised` does. Values that this way stores itself are in the plan.
+std::optional<Refusal> passes_lose(const Request& request, const GpuPairPlan& plan, const Costs& costs) {
+  const int wide = plan.problem.product.wide;
+  if (request.verb != Verb::product || wide == 0 || request.columns <= wide || plan.keeps()) return {};
+  if (costs.tensor_cores_from == 0 || request.precision != Precision::fp32) return {};
+  if (std::min(request.m, request.n) < costs.stored_least_points) return {};
+  const std::int64_t passes = ceil_div(request.columns, std::int64_t{wide});
+  const ValueTimes times = value_times(costs, request, passes, wide);
+  if (times.stored >= costs.kept.gain * times.passes || !product_of_values(request, request.columns, costs)) return {};
+  return Refusal{"milliseconds that values stored once take", costs.kept.gain * times.passes, times.stored};
+}
+
 Considered consider_gemm(const Request& request, const Costs& costs, Planner& planner) {
   GpuPairProblem problem = problem_of(request);
-  problem.product = gemm_tile(request, costs);
+  problem.product = sum_tile(request, costs);
   if (!problem.product) return no_gemm_tile(request, costs);
   problem.product.by_warps = request.device.by_warps;
-  if (!planner.plan(problem)->products.bilinear) return no_gemm(planner.forms());
+  const auto plan = planner.plan(problem);
+  if (!plan->products.bilinear) return no_gemm(planner.forms());
+  if (const auto refusal = passes_lose(request, *plan, costs)) return *refusal;
   const bool is_double = request.type == Dtype::float64;
   const char* const of_float = request.precision == Precision::fp32 ? kOfPieces : kOfSingle;
   return Offer{FusedPlan{problem}, is_double ? kOfFloat64 : of_float};
@@ -190,6 +199,19 @@ GpuPairProblem problem_of(const Request& request, Consumer consumer) {
   problem.device.capability = request.device.capability;
   problem.device.shared_per_block = request.device.shared_per_block;
   return problem;
+}
+
+BilinearTile sum_tile(const Request& request, const Costs& costs) {
+  const auto& [m, n, k] = std::tie(request.m, request.n, request.k);
+  if (request.verb == Verb::pairwise) {
+    if (request.type != Dtype::float64)
+      return bilinear_tile(m, n, k, request.precision, request.device.multiprocessors, costs);
+    Costs own = costs;
+    own.tensor_cores.least_points = costs.tensor_cores.least_doubles;
+    return bilinear_tile(m, n, k, request.precision, request.device.multiprocessors, own);
+  }
+  if (k <= kFewFeatures) return {};
+  return bilinear_fold_tile(m, n, k, request.verb == Verb::product ? request.columns : 0, request.precision, costs);
 }
 
 BilinearTile values_tile(const Request& request, const Costs& costs) {

@@ -14,7 +14,7 @@ namespace mercer::plan {
 namespace {
 
 // The first that offers is taken. After the ways that need something special come those that serve more.
-constexpr const Way* kOfPairwise[] = {&kGemmSum,  &kGemmSumFloat64,        &kPrecomputedSums,
+constexpr const Way* kOfPairwise[] = {&kSplitK,   &kGemmSum,               &kGemmSumFloat64, &kPrecomputedSums,
                                       &kDualPipe, &kTensorCoreDifferences, &kDirect};
 constexpr const Way* kOfProduct[] = {&kMmaRhs,         &kGemmSum,         &kMaterialised, &kGemmSumFloat64,
                                      &kPrecomputedSums, &kDualPipe, &kExpanded,     &kDirect};
