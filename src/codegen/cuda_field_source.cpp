@@ -131,11 +131,14 @@ std::string field_product_defines(const plan::GpuFieldPlan& plan) {
 
 }  // namespace
 
+std::string cuda_stored_doubles_source(const plan::GpuFieldProblem& problem) {
+  return skeleton({"arguments.h"}) + prelude(Dtype::float64) + define("DEEP_DOUBLES", problem.device.capability >= 90) +
+         define("TILE_F", problem.stored.columns_of_doubles) + skeleton({"double_units.cuh", "stored_doubles.cuh"});
+}
+
 std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
+  if (plan.by_doubles()) return cuda_stored_doubles_source(plan.problem);
   std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
-  if (plan.by_doubles())
-    return text + define("DEEP_DOUBLES", plan.problem.device.capability >= 90) + define("TILE_F", plan.tile_f()) +
-           skeleton({"double_units.cuh", "stored_doubles.cuh"});
   text += define("OUTPUTS", plan.problem.outputs) + define("PLANES", plan.problem.planes);
   text += define("THREAD_R", plan.block.thread_r) + define("THREAD_F", plan.block.thread_f);
   text += define("COL_VALUES", plan.reads.col) + define("READS_ROW", plan.reads.row);
@@ -277,6 +280,15 @@ std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
   return text + amplitude_function(plan.contracted.amplitude) +
          skeleton({"overlap.cuh", "split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh",
                    "linear_field.cuh"});
+}
+
+std::string cuda_linear_doubles_source(const plan::GpuFieldPlan& plan) {
+  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float64) + define("PLANES", plan.problem.planes);
+  text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs()) +
+          define("STORES_AMPLITUDES", !plan.has_plain_amplitude());
+  text += weight_text(plan.factors.weight, Dtype::float64) +
+          define("SCALE", cuda_number(plan.factors.scale, Dtype::float64).c_str());
+  return text + amplitude_function(plan.contracted.amplitude) + skeleton({"centre.cuh", "linear_doubles.cuh"});
 }
 
 }  // namespace mercer::codegen

@@ -87,6 +87,9 @@ std::string cuda_field_units_source(const plan::GpuFieldPlan& plan);
 std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan);
 /// Of a plan whose factor is linear: the kernels `finish_field` and what else lies around the product of matrices.
 std::string cuda_linear_source(const plan::GpuFieldPlan& plan);
+/// The same of float64; and the kernel `field` that multiplies stored float64 with columns.
+std::string cuda_linear_doubles_source(const plan::GpuFieldPlan& plan);
+std::string cuda_stored_doubles_source(const plan::GpuFieldProblem& problem);
 /// The kernels `finish_values` and `add_ranges` of a pass that stores reductions.
 std::string cuda_stored_sums_source(const plan::StoredSums& plan);
 /// The kernel `wide_tile`: stored values of float32 times v.

@@ -271,6 +271,46 @@ BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const L
   return linear_tile(sizes, multiprocessors, costs);
 }
 
+std::int64_t double_row_bytes(const LinearSizes& sizes, int planes) {
+  return (sizes.points * (planes + 1) + sizes.columns) * static_cast<std::int64_t>(sizeof(double));
+}
+
+LinearSizes double_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, int planes,
+                         std::int64_t part_bytes) {
+  constexpr std::int64_t kDouble = sizeof(double), kLeastPoints = 1024, kMostPoints = 16384, kSlice = 64;
+  const auto at_least_one = [](std::int64_t count) { return std::max<std::int64_t>(1, count); };
+  LinearSizes sizes;
+  // Columns are made once for all rows, of as many outputs as fit twice a part.
+  const std::int64_t fitting = 2 * part_bytes / (kDouble * at_least_one(k));
+  const std::int64_t most = std::clamp(fitting / kSlice * kSlice, kLeastPoints, kMostPoints);
+  sizes.points = std::min(n, round_up(ceil_div(n, at_least_one(ceil_div(n, most))), kSlice));
+  // Of several passes each has an even number of outputs, for coefficients are read by two.
+  const std::int64_t all = at_least_one(std::min(outputs, kLinearOutputs)), pair = std::min<std::int64_t>(all, 2);
+  sizes.columns = k * std::clamp<std::int64_t>(fitting / at_least_one(sizes.points) / pair * pair, pair, all);
+  sizes.fits = k * pair * sizes.points * kDouble <= 2 * part_bytes;
+  const std::int64_t tiles = at_least_one(part_bytes / at_least_one(double_row_bytes(sizes, planes)) / kDoubleRows);
+  const std::int64_t parts = at_least_one(ceil_div(m, tiles * kDoubleRows));
+  sizes.rows = std::min(m, round_up(ceil_div(m, parts), std::int64_t{kDoubleRows}));
+  return sizes;
+}
+
+bool pays_doubles(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs) {
+  if (!has_work(m, n, k, costs)) return false;
+  return costs.tensor_cores_from == 0 || (k >= costs.gradient.double_features && m >= costs.gradient.linear_rows);
+}
+
+int columns_of_doubles(std::int64_t columns) { return columns <= 32 ? 32 : 64; }
+
+std::int64_t doubles_shared_bytes(int columns) {
+  constexpr std::int64_t kStages = 3, kRowOfSlice = 20;
+  return kStages * (kDoubleRows + columns) * kRowOfSlice * static_cast<std::int64_t>(sizeof(double));
+}
+
+bool GpuFieldPlan::has_plain_amplitude() const {
+  const Expr& own = factors.amplitude;
+  return !own.empty() && own->op == ir::Op::pair_value && own->slot == 0;
+}
+
 int most_product_outputs(std::int64_t outputs) {
   constexpr std::int64_t kOutputs = 32;
   const bool twice = round_up(outputs, 2 * kOutputs) == round_up(outputs, kOutputs);
@@ -307,8 +347,7 @@ int GpuFieldPlan::product_stages(bool units) const {
 }
 
 std::int64_t GpuFieldPlan::shared_bytes(std::int64_t n) const {
-  constexpr std::int64_t kStages = 3, kRowOfSlice = 20;
-  if (by_doubles()) return kStages * (tile_r() + tile_f()) * kRowOfSlice * static_cast<std::int64_t>(sizeof(double));
+  if (by_doubles()) return doubles_shared_bytes(problem.stored.columns_of_doubles);
   const std::int64_t element = problem.type == Dtype::float64 ? 8 : 4, vector = 16 / element;
   const std::int64_t rows = tile_f() + std::int64_t{problem.planes} * tile_r() + reads.col;
   const std::int64_t coef_row = round_up(problem.outputs, vector);
@@ -478,6 +517,7 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given,
     plan->contracted.amplitude = ir::lower({plan->factors.amplitude}, options);
     plan->contracted.factor = ir::lower({plan->factors.factor}, options);
     if (problem.contraction.linear && plan->factors.linear != FieldFactors::Linear::none) plan_linear(*plan);
+    plan->doubles = problem.contraction.doubles && plan->factors.linear != FieldFactors::Linear::none;
     plan->products = problem.contraction.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
   }
   choose_tile(*plan);

@@ -64,6 +64,14 @@ std::int64_t linear_columns(std::int64_t k, bool difference = true);
 /// Outputs of a pass at most.
 inline constexpr std::int64_t kLinearOutputs = 16;
 LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, std::int64_t part_bytes);
+/// The same of float64 on tensor cores (kernels/cuda/linear_doubles.cuh), of so many values of a pair; the sums of
+/// coefficients are none of its columns.
+LinearSizes double_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, int planes,
+                         std::int64_t part_bytes);
+/// Bytes of a row of a part: the values of its pairs, their amplitudes, products.
+std::int64_t double_row_bytes(const LinearSizes& sizes, int planes);
+/// Whether a call of these sizes takes them.
+bool pays_doubles(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs);
 /// The tile of that product.
 BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors, const Costs& costs);
 /// An empty one where it does not pay.
@@ -83,17 +91,24 @@ struct FieldWeights {
 /// How these lie: rows with room behind the last column, as kernels store them; a caller's rows or columns.
 enum class StoredValues : std::uint8_t { padded, rows, columns };
 
+/// Of a block of products of float64 matrices (kernels/cuda/stored_doubles.cuh).
+inline constexpr int kDoubleRows = 128, kDoubleSlice = 16;
+/// Columns of a tile, of so many in all: 32 or 64.
+int columns_of_doubles(std::int64_t columns);
+std::int64_t doubles_shared_bytes(int columns);
+
 /// φ contracted on tensor cores.
 struct FieldContraction {
   int product_outputs = 0;  // of a pass, where φ has factors; 0: none
   BilinearTile linear;      // of the product, where the factor is linear; an empty one: none
+  bool doubles = false;     // that product in float64 (kernels/cuda/linear_doubles.cuh)
   int cluster = 1;          // blocks of products that share coefficients times amplitudes, 1 or 2
 };
 
 /// Stored values times v, in place of z (plan/value_products.h).
 struct StoredProduct {
   bool of_product = false;
-  int columns_of_doubles = 64;  // of its tile in float64: 32 or 64
+  int columns_of_doubles = 64;  // of its tile in float64, or of that of a linear factor: 32 or 64
   BilinearTile tile;            // where values are read where they lie; an empty one: they are not
   StoredValues lie = StoredValues::padded;
 };
@@ -148,6 +163,7 @@ struct GpuFieldPlan {
   FactorPrograms contracted;
   bool products = false;                      // point by point: field_products.cuh
   std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
+  bool doubles = false;                       // the same in float64
 
   /// Columns of coefficients that a product has: 8, 16, 32 or, of signs, 64. Of powers 16 at least: with 8, eight
   /// points m leave their values too few registers.
@@ -156,7 +172,9 @@ struct GpuFieldPlan {
     if (problem.contraction.product_outputs <= 16) return 16;
     return problem.contraction.product_outputs <= 32 || !of_signs() ? 32 : 64;
   }
-  bool on_tensor_cores() const { return products || linear; }
+  /// The factor is linear, and the field a product of matrices.
+  bool is_linear() const { return linear || doubles; }
+  bool on_tensor_cores() const { return products || is_linear(); }
   bool folds() const { return static_cast<bool>(problem.field.fold); }
   int states() const { return folds() ? problem.field.fold.states() : 1; }
   bool has_one_output() const { return problem.weights != FieldWeights::Kind::coefficients; }
@@ -194,9 +212,11 @@ struct GpuFieldPlan {
   bool linear_of_product() const { return problem.stored.of_product && linear; }
   /// The same on tensor cores of float64 (kernels/cuda/stored_doubles.cuh).
   bool by_doubles() const { return problem.stored.of_product && problem.type == Dtype::float64; }
-  int tile_r() const { return by_doubles() ? 128 : 16 * block.thread_r; }
+  int tile_r() const { return by_doubles() ? kDoubleRows : 16 * block.thread_r; }
   int tile_f() const { return by_doubles() ? problem.stored.columns_of_doubles : 16 * block.thread_f; }
   std::int64_t shared_bytes(std::int64_t n) const;
+  /// Amplitudes are the first value of the pairs as it is.
+  bool has_plain_amplitude() const;
 
   FieldBeyond beyond;  // at pairs whose values are marked
 };

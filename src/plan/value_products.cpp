@@ -57,8 +57,6 @@ BilinearTile stored_tile(std::int64_t columns, const Costs& costs) {
   return tile;
 }
 
-int columns_of_doubles(std::int64_t columns) { return columns <= 32 ? 32 : 64; }
-
 LinearSizes value_product_sizes(std::int64_t m, std::int64_t n, std::int64_t columns, std::int64_t part_bytes,
                                 int multiprocessors) {
   constexpr std::int64_t kFloat = 4, kRows = 128, kColumns = 192, kUnit = 64, kLeast = 1024, kMost = 16384;

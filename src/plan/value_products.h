@@ -27,9 +27,6 @@ double product_time(const Costs& costs, Dtype type, std::int64_t k, std::int64_t
 /// columns.
 BilinearTile stored_tile(std::int64_t columns, const Costs& costs);
 
-/// Of float64, the columns of a tile (kernels/cuda/stored_doubles.cuh).
-int columns_of_doubles(std::int64_t columns);
-
 /// Of pieces of float32. Parts have about as many rows as fill the device with tiles.
 LinearSizes value_product_sizes(std::int64_t m, std::int64_t n, std::int64_t columns, std::int64_t part_bytes,
                                 int multiprocessors);

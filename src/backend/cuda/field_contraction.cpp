@@ -18,9 +18,13 @@ FieldContraction::FieldContraction(const FieldKernels& kernels, const PairJob& j
       range_(range), workspace_(workspace), size_(static_cast<std::int64_t>(size_of(job.type))) {
   if (plan_.products) products_.emplace(kernels, job, outputs, rows.operands, workspace);
   if (plan_.linear) linear_.emplace(kernels, job, rows.part, workspace);
+  if (plan_.doubles) doubles_.emplace(kernels, job, outputs, rows.part, workspace);
   if (plan_.problem.stored.tile) stored_.emplace(kernels, job, rows.part, workspace);
   splits_ = choose_splits();
-  pass_ = products_ ? products_->pass() : linear_ ? linear_->pass() : plan_.problem.outputs;
+  pass_ = products_  ? products_->pass()
+          : linear_  ? linear_->pass()
+          : doubles_ ? doubles_->pass()
+                     : plan_.problem.outputs;
   if (!stored_ && (is_partial() || range.several))
     partial_ = workspace.add(splits_ * pass_ * rows.part * job.features * size_);
 }
@@ -28,7 +32,7 @@ FieldContraction::FieldContraction(const FieldKernels& kernels, const PairJob& j
 /// Ranges of n, when rows and features alone do not fill the device; of what a linear factor leaves there are none, and
 /// none of a fold, whose states follow one n after the other.
 std::int64_t FieldContraction::choose_splits() const {
-  if (linear_ || stored_ || plan_.folds()) return 1;
+  if (linear_ || doubles_ || stored_ || plan_.folds()) return 1;
   const std::int64_t blocks = products_
                                   ? products_->blocks(rows_.part)
                                   : ceil_div(rows_.part, plan_.tile_r()) * ceil_div(job_.features, plan_.tile_f());
@@ -40,6 +44,7 @@ std::int64_t FieldContraction::choose_splits() const {
 
 void FieldContraction::prepare(const FieldArguments& all, const PlainPanel& coefs, const PointRows& x) {
   if (linear_) linear_->prepare(all, coefs, x, workspace_);
+  if (doubles_) doubles_->prepare(all, coefs, x, workspace_);
 }
 
 void FieldContraction::prepare_rows(const FieldArguments& rows) const {
@@ -65,7 +70,10 @@ void FieldContraction::contract(FieldArguments all, std::int64_t first, std::int
   all.out_split = all.outputs * all.m * job_.features;
   if (stored_) return stored_->run(all, range_.adds, workspace_);
   if (linear_) linear_->run(all, first, output, workspace_);
-  const unsigned char* left = linear_ ? linear_->marks(workspace_) : nullptr;
+  if (doubles_) doubles_->run(all, first, output, workspace_);
+  const unsigned char* left = linear_    ? linear_->marks(workspace_)
+                              : doubles_ ? doubles_->marks(workspace_)
+                                         : nullptr;
   if (products_) products_->run(all, first % products_->rows(), output / pass_, splits_, left, workspace_);
   launch_field(all, first, left);
   if (is_partial()) add_up(all, out);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/cuda/field_products.h"
+#include "backend/cuda/linear_doubles.h"
 #include "backend/cuda/linear_field.h"
 #include "backend/cuda/stored_product.h"
 
@@ -63,6 +64,7 @@ class FieldContraction {
   Workspace& workspace_;
   std::optional<FieldProducts> products_;
   std::optional<LinearField> linear_;
+  std::optional<LinearDoubles> doubles_;
   std::optional<StoredProduct> stored_;
   std::int64_t size_, splits_ = 1, pass_ = 1, partial_ = 0;
 };

@@ -40,7 +40,8 @@ struct InPlace {
     else if (lie == plan::StoredValues::columns) lie = plan::StoredValues::padded;
     amplitude = lie != plan::StoredValues::padded;
     step = lie == plan::StoredValues::columns ? own.col_stride : own.row_stride;
-    x = has_whole_rows(job.x.points, job.features, job.x.point_stride, job.x.feature_stride);
+    x = job.type == Dtype::float32 &&
+        has_whole_rows(job.x.points, job.features, job.x.point_stride, job.x.feature_stride);
   }
 };
 
@@ -103,8 +104,8 @@ class FieldLaunch {
     fields.each(operands, [&](const FieldKernels& field, const FieldResult&) {
       operand_bytes += FieldContraction::row_bytes(field, job, range.count);
       tile_rows = std::min<std::int64_t>(tile_rows, field.plan->tile_r());
-      is_linear_ |= field.plan->linear != nullptr;
-      reads_x_rows_ |= field.plan->linear != nullptr && field.plan->of_differences();
+      is_linear_ |= field.plan->is_linear();
+      reads_x_rows_ |= field.plan->is_linear() && field.plan->of_differences();
       reads_row_ |= field.plan->reads.row;
       reads_col_ |= field.plan->reads.col;
       reads_weights_ |= field.plan->reads.weights;
@@ -224,8 +225,8 @@ class FieldLaunch {
 
   PointRows point_rows() const {
     if (!reads_x_rows_) return {};
-    if (in_place_.x) return {static_cast<const float*>(job_.x.points.data), job_.x.point_stride};
-    return {workspace_.at<float>(x_rows_.place), x_rows_.ld};
+    if (in_place_.x) return {job_.x.points.data, job_.x.point_stride};
+    return {workspace_.at<>(x_rows_.place), x_rows_.ld};
   }
 
   void make_pair_values(std::int64_t first, std::int64_t rows) {
@@ -359,7 +360,10 @@ std::int64_t points_of_part(const PairJob& job) {
   return std::max(kLeast, job.part_bytes / (kPadding * value) / kPadding * kPadding);
 }
 
-plan::LinearSizes sizes_of(const PairJob& job, const FieldJob& operands) {
+plan::LinearSizes sizes_of(const plan::GpuFieldPlan& plan, const PairJob& job, const FieldJob& operands) {
+  if (plan.doubles)
+    return plan::double_sizes(job.x.count, job.z.count, job.features, operands.results(), plan.problem.planes,
+                              job.part_bytes);
   if (operands.has_v())
     return plan::value_product_sizes(job.x.count, job.z.count, operands.columns, job.part_bytes,
                                      job.hardware().multiprocessors);
@@ -400,8 +404,8 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
       continue;
     }
     FieldRange range{0, one.z.count, one.z.count, 0};
-    if (field->plan->linear) {
-      const plan::LinearSizes sizes = sizes_of(one, own);
+    if (field->plan->is_linear()) {
+      const plan::LinearSizes sizes = sizes_of(*field->plan, one, own);
       range = {0, sizes.points, one.z.count, sizes.rows};
     } else if (own.has_v()) {
       range.count = std::min(range.count, points_of_part(one));

@@ -302,6 +302,11 @@ FieldSources field_sources(const plan::GpuFieldPlan& plan, const std::string& ar
     sources.contraction.linear_tile =
         named("products of the linear field", codegen::cuda_bilinear_source(*plan.linear));
   }
+  if (plan.doubles) {
+    sources.contraction.linear = named("linear field of float64", codegen::cuda_linear_doubles_source(plan));
+    sources.contraction.linear_tile =
+        cuda_source("products of stored float64", codegen::cuda_stored_doubles_source(plan.problem), architecture);
+  }
   return sources;
 }
 
@@ -457,9 +462,9 @@ std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const 
        kernels.get()},
       {&sources.contraction.rows, "judge_rows", place_of<&FieldKernels::contraction, &Contraction::rows>,
        kernels.get()},
-      {&sources.contraction.linear, "finish_field", place_of<&FieldKernels::contraction, &Contraction::linear>,
-       kernels.get()},
-      {&sources.contraction.linear_tile, "bilinear_tile",
+      {&sources.contraction.linear, plan->doubles ? "finish_rows" : "finish_field",
+       place_of<&FieldKernels::contraction, &Contraction::linear>, kernels.get()},
+      {&sources.contraction.linear_tile, plan->doubles ? "field" : "bilinear_tile",
        place_of<&FieldKernels::contraction, &Contraction::linear_tile>, kernels.get()},
       {&sources.stored, "wide_tile", place_of<&FieldKernels::stored>, kernels.get()}};
   erase_empty(rows);

@@ -110,7 +110,7 @@ void LinearField::run(const FieldArguments& part, std::int64_t first, std::int64
     written_ = output;
   }
   LinearArguments a = arguments(part, output, workspace);
-  a.x_rows = x_.points + first * x_.step;
+  a.x_rows = static_cast<const float*>(x_.points) + first * x_.step;
   launch_step("examine_rows", {ceil_div(part.m, kWarps * kWarpRows), ranges_}, a);
   launch_step("write_rows", {a.rows.ld / MERCER_IMAGE_ROWS, ceil_div(units_, kChunkUnits)}, a);
   BilinearArguments products{};

@@ -8,7 +8,7 @@ namespace mercer::cuda {
 
 /// Points with their features in a row, in whole 16 bytes.
 struct PointRows {
-  const float* points = nullptr;
+  const void* points = nullptr;  // of the computing type
   std::int64_t step = 0;  // from one to the next
 };
 

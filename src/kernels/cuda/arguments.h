@@ -434,6 +434,24 @@ struct LinearArguments {
   int ranges;  // of n, that rows are examined in
 };
 
+// The same in float64 (linear_doubles.cuh).
+struct LinearDoublesArguments {
+  struct FieldArguments field;  // of some rows m and the outputs of a pass
+  const double* coefs;          // [output][coefs_ld], n along the rows
+  const double* x_rows;         // points x of a difference, features in a row, x_row apart
+  double* centre;               // [k]
+  double* lengths;              // [ld] squares of |z'|
+  double* columns;              // [output][k][ld] coefficients times features
+  double* amplitudes;           // [m][ld]; null where they are the first plane
+  double* row_largest;          // [rows_ld] the largest amplitude
+  double *row_sums, *row_spread;  // [output][rows_ld] of amplitudes times coefficients; of squares of these and of z'
+  const double* products;       // [split][m][products_ld]
+  unsigned* refused;            // whether a column's values are too large or too small
+  unsigned char* marks;         // [m][k / 64] rows left to others
+  long long coefs_ld, ld, rows_ld, x_row, products_ld, products_split;
+  int splits;
+};
+
 // A field of a linear factor whose pairs weigh products of two factors (rank_field.cuh).
 struct RankFieldArguments {
   struct PairArguments pairs;  // both sides' panels

@@ -100,6 +100,7 @@ struct GradientCosts {
   std::int64_t product_features;  // features from which they do point by point, or for one output
   std::int64_t linear_rows;       // rows from which they do where the factor is linear
   std::int64_t linear_columns;    // columns of outputs and features from which they do there, of fewer features
+  std::int64_t double_features;   // features from which tensor cores contract float64, where the factor is linear
   std::int64_t matrix_points;     // points on either side from which sum(x*z) weighed with a matrix is a product
   double thread_reads;            // features as long as a thread reads a pair's values for
   double thread_gain;             // fewer features than four are a thread's where they take less than this share

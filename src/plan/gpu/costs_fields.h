@@ -109,6 +109,7 @@ void each_gradient_cost(AnyCosts& costs, const Visit& visit) {
   visit("gradient.product_features", costs.gradient.product_features);
   visit("gradient.linear_rows", costs.gradient.linear_rows);
   visit("gradient.linear_columns", costs.gradient.linear_columns);
+  visit("gradient.double_features", costs.gradient.double_features);
   visit("gradient.matrix_points", costs.gradient.matrix_points);
   visit("gradient.thread_reads", costs.gradient.thread_reads);
   visit("gradient.thread_gain", costs.gradient.thread_gain);

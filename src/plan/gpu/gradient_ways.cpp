@@ -231,7 +231,7 @@ std::optional<Refusal> refuses_contraction(const Request& request, const Costs& 
 /// Which products of matrices a field may be.
 struct FieldUse {
   BilinearTile linear;
-  bool contracts = false;
+  bool contracts = false, doubles = false;
 };
 
 GpuFieldProblem field_problem(const Request& request, const FieldUse& use, const Costs& costs) {
@@ -243,6 +243,9 @@ GpuFieldProblem field_problem(const Request& request, const FieldUse& use, const
   problem.thread_features = thread_features(request.k, costs.gradient);
   problem.device.capability = request.device.capability;
   problem.contraction.linear = use.linear;
+  problem.contraction.doubles = use.doubles;
+  if (use.doubles)
+    problem.stored.columns_of_doubles = columns_of_doubles(request.k * std::min(outputs_of(request), kLinearOutputs));
   problem.device.shared_per_block = request.device.shared_per_block;
   return problem;
 }
@@ -280,7 +283,7 @@ KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, P
       cache_key(is_beside ? "field beside" : "field", formula.form, has_weight_plane(request), further.without_weight,
                 further.weights, formula.key, problem.type, problem.outputs, problem.contraction.product_outputs,
                 problem.contraction.cluster, problem.thread_features, problem.contraction.linear,
-                problem.device.capability, problem.device.shared_per_block);
+                problem.contraction.doubles, problem.stored.columns_of_doubles, problem.device.capability, problem.device.shared_per_block);
   return planner.field(key, [&] {
     problem.field = weighed_field(request, planner);
     problem.is_beside = is_beside;
@@ -305,7 +308,7 @@ KeptPlan<GpuPairPlan> values_plan(const Request& request, const Costs& costs, co
   const std::int64_t columns = further.product ? request.columns : 0;
   GpuPairProblem problem = values_problem(request, costs);
   const std::string key = key_of("values of a gradient", request, planner, formula.form, problem.arrays.bytes,
-                                 problem.product, problem.plane_product, problem.sizes, field.linear != nullptr,
+                                 problem.product, problem.plane_product, problem.sizes, field.is_linear(),
                                  field.has_units(), static_cast<bool>(field.beyond), columns_at_once(columns));
   return planner.pairs(key, [&] {
     problem.outputs = values_of(field);
@@ -348,6 +351,11 @@ std::int64_t stored_bytes(const Request& request, const GpuFieldPlan& field) {
         linear_sizes(request.m, request.n, request.k, outputs_of(request), request.part_bytes);
     return sizes.rows * sizes.row_bytes();
   }
+  if (field.doubles) {
+    const LinearSizes sizes = double_sizes(request.m, request.n, request.k, outputs_of(request), field.problem.planes,
+                                           request.part_bytes);
+    return sizes.rows * double_row_bytes(sizes, field.problem.planes);
+  }
   const std::int64_t row = request.n * field.problem.planes * static_cast<std::int64_t>(size_of(request.type));
   return row * rows_of_part(request.m, row, request.part_bytes);
 }
@@ -387,6 +395,24 @@ Considered grad_gemm(const Request& request, const Costs& costs, Planner& planne
                      {.error_bound = "three products of 16 bits; rows whose sums cancel are computed by differences"});
 }
 
+Considered grad_gemm_float64(const Request& request, const Costs& costs, Planner& planner) {
+  if (request.type != Dtype::float64) return Refusal{"values are computed in float32"};
+  if (planner.formula().form == ir::Form::fold) return Refusal{"a fold is no sum of products"};
+  if (request.precision == Precision::direct) return kIsDirect;
+  if (!pays_doubles(request.m, request.n, request.k, costs)) {
+    if (request.k < costs.gradient.double_features)
+      return Refusal{"features", real(costs.gradient.double_features), real(request.k)};
+    return too_small(request, costs, "points of either side are too few");
+  }
+  const bool fits = double_sizes(request.m, request.n, request.k, outputs_of(request), 1, request.part_bytes).fits;
+  if (costs.tensor_cores_from > 0 && !fits)
+    return Refusal{"the operands of so many features would be too large"};
+  auto field = field_plan(request, {.doubles = true}, planner);
+  if (!field->doubles) return Refusal{"phi is no amplitude times x - z, or z"};
+  return with_values(request, costs, std::move(field), planner,
+                     {.error_bound = "sums rounded in float64; rows whose sums cancel are computed by differences"});
+}
+
 /// How exact the products of a field are, and what its values must be.
 Offer contraction_offer(const GpuFieldPlan& field) {
   if (field.of_signs())
@@ -421,6 +447,7 @@ const Way kFewFeaturesGradient{"few_features", "phi by multiply-adds, in one pas
 const Way kGradLowrank{"grad_lowrank", "amplitudes are contracted as tensor cores make them", grad_lowrank};
 const Way kGradGemm{"grad_gemm", "stored amplitudes times coefficients and features: a product of matrices",
                     grad_gemm};
+const Way kGradGemmFloat64{"grad_gemm_float64", "the same by tensor cores of float64", grad_gemm_float64};
 const Way kGradContract{"grad_contract", "coefficients times stored amplitudes, and factors of phi, on tensor cores",
                         grad_contract};
 const Way kStoredValues{"stored_values", "values of the pairs are stored, a part at a time, phi by multiply-adds",

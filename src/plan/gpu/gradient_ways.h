@@ -5,6 +5,7 @@
 
 namespace mercer::plan {
 
-extern const Way kMatrixTimesPoints, kFewFeaturesGradient, kGradLowrank, kGradGemm, kGradContract, kStoredValues;
+extern const Way kMatrixTimesPoints, kFewFeaturesGradient, kGradLowrank, kGradGemm, kGradGemmFloat64, kGradContract,
+    kStoredValues;
 
 }  // namespace mercer::plan

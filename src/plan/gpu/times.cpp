@@ -67,6 +67,7 @@ double outputs_of(const Request& request) {
 GpuTimes field_times(const GpuFieldPlan& field, const Request& request, const GpuInfo& gpu) {
   const double features = real(request.k), columns = outputs_of(request);
   const double elements = request.pairs() * features;
+  if (field.doubles) return gpu_double_tensor_times(elements * columns, gpu);
   if (field.linear) return gpu_tensor_times(request.pairs() * columns * (features + 1) * 3, gpu);
   if (!field.products)
     return gpu_times(count_gpu(field.programs.phi), request.type, elements, gpu) +=

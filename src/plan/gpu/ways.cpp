@@ -20,8 +20,8 @@ constexpr const Way* kOfProduct[] = {&kMmaRhs,         &kGemmSum,         &kMate
                                      &kPrecomputedSums, &kDualPipe, &kExpanded,     &kDirect};
 constexpr const Way* kOfReduce[] = {&kGemmSum, &kGemmSumFloat64, &kPrecomputedSums, &kDirect};
 constexpr const Way* kOfNearest[] = {&kCandidates, &kStoreAndSelect};
-constexpr const Way* kOfGradient[] = {&kMatrixTimesPoints, &kFewFeaturesGradient, &kGradLowrank,
-                                      &kGradGemm,          &kGradContract,        &kStoredValues};
+constexpr const Way* kOfGradient[] = {&kMatrixTimesPoints, &kFewFeaturesGradient, &kGradLowrank, &kGradGemm,
+                                      &kGradGemmFloat64,   &kGradContract,        &kStoredValues};
 
 /// Asks a way; a forced one whatever the sizes are.
 Considered ask(const Way& way, bool is_forced, const Request& request, const Costs& costs, Planner& planner) {

@@ -230,7 +230,18 @@ TEST(Ways, GradientsTakeThoseThatAreForced) {
     context.set_ways(std::string("kernel_gradient:") + way);
     EXPECT_EQ(way_of_call(gauss, context), way);
   }
-  gauss.shape.k = 5;
+  gauss.points = Dtype::float64;
+  context.set_ways("kernel_gradient:grad_gemm_float64");
+  EXPECT_EQ(way_of_call(gauss, context), "grad_gemm_float64");
+  context.set_ways("");
+  gauss.shape = {4000, 4000, 31};
+  EXPECT_EQ(way_of_call(gauss, context), "stored_values");
+  gauss.shape.k = 32;
+  EXPECT_EQ(way_of_call(gauss, context), "stored_values") << "2^28.9 pairs times features";
+  gauss.shape.k = 34;
+  EXPECT_EQ(way_of_call(gauss, context), "grad_gemm_float64");
+  gauss.points = Dtype::float32;
+  gauss.shape = {300, 200, 5};
   context.set_ways("");
   EXPECT_EQ(way_of_call(gauss, context), "few_features");
   context.set_ways("grad_gemm");
