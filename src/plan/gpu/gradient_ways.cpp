@@ -283,7 +283,8 @@ KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, P
       cache_key(is_beside ? "field beside" : "field", formula.form, has_weight_plane(request), further.without_weight,
                 further.weights, formula.key, problem.type, problem.outputs, problem.contraction.product_outputs,
                 problem.contraction.cluster, problem.thread_features, problem.contraction.linear,
-                problem.contraction.doubles, problem.stored.columns_of_doubles, problem.device.capability, problem.device.shared_per_block);
+                problem.contraction.doubles, problem.stored.columns_of_doubles, problem.device.capability,
+                problem.device.shared_per_block);
   return planner.field(key, [&] {
     problem.field = weighed_field(request, planner);
     problem.is_beside = is_beside;
