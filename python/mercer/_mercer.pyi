@@ -388,15 +388,15 @@ def steps(f: Expr, along: Sequence[str], wrt: str | None) -> list[tuple[str, tup
     whose terms are compared, as with their maximum: the steps round these as they do the terms.
     """
 
-def plan_backward(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, columns: int, doubles: bool, device: int, facts: str, along: str, arrays: str, points: int = 0, passes: int = 0) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]:
+def plan_backward(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, columns: int, doubles: bool, device: int, facts: str, along: str, arrays: str, points: int = 0, passes: int = 0, both_sides: int = 0) -> list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]:
     """
     The passes that have the gradients of a weighted sum over pairs by the leaves that are wanted.
 
     weights: "factors", "matrix" or "other", of `columns` columns. wanted: words among x, z, w, row, col, v, p:NAME and d:0,
     a direction. device: the index of a CUDA device, -1 for CPUs. facts: words among same_points, same_row (row is col),
-    same_offsets, tiny_items, recorded, and w, row and col where they are given. along: targets of the directions. arrays:
-    names of the parameters that have axes or lie on a device. points, passes: 1 never, 2 always makes a choice in place of
-    the plan, for tests.
+    same_offsets, tiny_items, in_memory (nobody follows the arrays), recorded, and w, row and col where they are given.
+    along: targets of the directions. arrays: names of the parameters that have axes or lie on a device. points, passes,
+    both_sides: 1 never, 2 always makes a choice in place of the plan, for tests.
 
     A pass: its verb, its rows (x, z or both), what it is by, the leaves that its results are added to, whether the product
     with v is among them, and whether the field lacks its factor of w.
@@ -534,6 +534,15 @@ def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: 
     weights: [..., M, N], read where they lie, of any strides. without_weight: that of product_backward.
     What the pass does not have is None, as of product_backward.
     The other arguments, dtypes and errors: those of pairwise.
+    """
+
+def both_sides_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT | None, product: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT | None]:
+    """
+    One pass over the pairs, on CPUs, for the gradients of a weighted sum of f by the points of both sides:
+    [..., M, K] and [..., N, K]; with `product` the sum over m of f(x_m, z_n) weights[m, e] as well, [..., N, E], else None.
+
+    weights: [..., M, E] with v [..., N, E], or without v a matrix [..., M, N]. f must be a function of one sum of
+    (x - z)^2 or of x z. The other arguments, dtypes and errors: those of product_gradient.
     """
 
 def kernel_agop(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:

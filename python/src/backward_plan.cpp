@@ -54,7 +54,8 @@ nb::tuple as_tuple(const std::vector<std::string>& names) {
 void read_facts(ops::BackwardRequest& request, const std::string& facts) {
   const std::pair<const char*, bool*> known[] = {
       {"same_points", &request.same_points}, {"same_row", &request.same_row}, {"same_offsets", &request.same_offsets},
-      {"tiny_items", &request.tiny_items},   {"recorded", &request.recorded}, {"w", &request.has_w},
+      {"tiny_items", &request.tiny_items},   {"in_memory", &request.in_memory},
+      {"recorded", &request.recorded}, {"w", &request.has_w},
       {"row", &request.has_row},             {"col", &request.has_col}};
   for (const std::string& fact : words(facts))
     for (const auto& [name, flag] : known) *flag = *flag || fact == name;
@@ -85,13 +86,14 @@ nb::list as_list(const std::vector<ops::BackwardPass>& passes) {
 nb::list py_plan_backward(const Symbol& f, const std::string& weights, const std::string& wanted, std::int64_t m,
                           std::int64_t n, std::int64_t k, std::int64_t columns, bool doubles, int device,
                           const std::string& facts, const std::string& along, const std::string& arrays, int points,
-                          int passes) {
+                          int passes, int both_sides) {
   ops::BackwardRequest request = request_of(f, weights, wanted, m, n, k, device, facts, arrays);
   request.columns = columns;
   request.type = doubles ? Dtype::float64 : Dtype::float32;
   request.along = along;
   request.points = choice_of(points);
   request.passes = choice_of(passes);
+  request.both_sides = choice_of(both_sides);
   return as_list(ops::dumped(request, ops::plan_backward(request)));
 }
 
@@ -107,17 +109,18 @@ nb::list py_plan_parameter_gradient(const Symbol& f, const std::string& weights,
 void bind_backward_plan(nb::module_& module) {
   module.def(
       "plan_backward", py_plan_backward, "f"_a, "weights"_a, "wanted"_a, "m"_a, "n"_a, "k"_a, "columns"_a, "doubles"_a,
-      "device"_a, "facts"_a, "along"_a, "arrays"_a, "points"_a = 0, "passes"_a = 0,
+      "device"_a, "facts"_a, "along"_a, "arrays"_a, "points"_a = 0, "passes"_a = 0, "both_sides"_a = 0,
       nb::sig("def plan_backward(f: Expr, weights: str, wanted: str, m: int, n: int, k: int, columns: int, doubles: "
-              "bool, device: int, facts: str, along: str, arrays: str, points: int = 0, passes: int = 0) -> "
+              "bool, device: int, facts: str, along: str, arrays: str, points: int = 0, passes: int = 0, both_sides: "
+              "int = 0) -> "
               "list[tuple[str, str, tuple[str, ...], tuple[str, ...], bool, bool]]"),
       R"(The passes that have the gradients of a weighted sum over pairs by the leaves that are wanted.
 
 weights: "factors", "matrix" or "other", of `columns` columns. wanted: words among x, z, w, row, col, v, p:NAME and d:0,
 a direction. device: the index of a CUDA device, -1 for CPUs. facts: words among same_points, same_row (row is col),
-same_offsets, tiny_items, recorded, and w, row and col where they are given. along: targets of the directions. arrays:
-names of the parameters that have axes or lie on a device. points, passes: 1 never, 2 always makes a choice in place of
-the plan, for tests.
+same_offsets, tiny_items, in_memory (nobody follows the arrays), recorded, and w, row and col where they are given.
+along: targets of the directions. arrays: names of the parameters that have axes or lie on a device. points, passes,
+both_sides: 1 never, 2 always makes a choice in place of the plan, for tests.
 
 A pass: its verb, its rows (x, z or both), what it is by, the leaves that its results are added to, whether the product
 with v is among them, and whether the field lacks its factor of w.)");

@@ -118,6 +118,17 @@ asked for; sums by an exponent that is a number, by a name that the formula does
 with them the product; sums by the weights of a formula that reads none; all of no features.
 The other arguments, dtypes and errors: those of product_gradient.)doc";
 
+inline constexpr char kBothSidesBackwardSignature[] =
+    "def both_sides_backward(" MERCER_POINTS
+    ", weights: mercer._types.ArrayT, v: mercer._types.ArrayT | None, product: bool, /, *, " MERCER_SHARED_OPTIONS
+    ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT | None]";
+inline constexpr char kBothSidesBackwardDoc[] =
+    R"doc(One pass over the pairs, on CPUs, for the gradients of a weighted sum of f by the points of both sides:
+[..., M, K] and [..., N, K]; with `product` the sum over m of f(x_m, z_n) weights[m, e] as well, [..., N, E], else None.
+
+weights: [..., M, E] with v [..., N, E], or without v a matrix [..., M, N]. f must be a function of one sum of
+(x - z)^2 or of x z. The other arguments, dtypes and errors: those of product_gradient.)doc";
+
 inline constexpr char kPairwiseBackwardSignature[] =
     "def pairwise_backward(" MERCER_POINTS
     ", weights: mercer._types.ArrayT, by: typing.Sequence[str], without_weight: bool, by_weights: bool, /, *, "

@@ -15,6 +15,7 @@
 #include "mercer/zoo.h"
 #include "ops/backward_call.h"
 #include "ops/backward_plan.h"
+#include "ops/both_sides.h"
 #include "ops/call.h"
 #include "ops/streamed.h"
 #include "symbols.h"
@@ -345,6 +346,33 @@ nb::object py_pairwise_backward(nb::handle f, nb::handle x, nb::handle z, nb::ha
   return nb::make_tuple(pass.gradient, pass.sums, pass.by_weights);
 }
 
+/// The gradients by both sides, and the product with the weights where it is asked for, else None.
+nb::object py_both_sides_backward(nb::handle f, nb::handle x, nb::handle z, nb::handle weights, nb::handle v,
+                                  bool product, nb::handle row, nb::handle col, nb::handle w, nb::handle i_offset,
+                                  nb::handle j_offset, nb::handle workspace, nb::handle progress, nb::kwargs params) {
+  Options options{row, col, w, i_offset, j_offset, workspace, progress, params};
+  const Formula formula = find_formula(f, "both_sides_backward", !w.is_none(), &options.params);
+  Call call("both_sides_backward", formula, x, z, options);
+  const Tensor& rows = call.input(weights, "weights");
+  const Tensor* const columns = v.is_none() ? nullptr : &call.input(v, "v");
+  const Shape batch = columns == nullptr ? leading(rows, 2)
+                                         : ops::broadcast(call.verb(), leading(rows, 2), leading(*columns, 2));
+  const auto output = [&](const char* name, std::int64_t points, std::int64_t features, const Tensor*& view) {
+    const auto shape = [&] { return joined(call.batch(batch), {points, features}); };
+    return call.output(nb::none(), name, call.compute_dtype(), shape, view);
+  };
+  const Tensor *by_x = nullptr, *by_z = nullptr, *values = nullptr;
+  nb::object made[3] = {output("by_x", call.rows(), call.x().shape.back(), by_x),
+                        output("by_z", call.columns(), call.x().shape.back(), by_z), nb::none()};
+  if (product && columns != nullptr) made[2] = output("product", call.columns(), columns->shape.back(), values);
+  const Tensor& points = call.z() != nullptr ? *call.z() : call.x();
+  call.run([&] {
+    ops::both_sides_backward(call.formula(), call.x(), points, rows, columns, {*by_x, *by_z, values},
+                             call.arguments());
+  });
+  return nb::make_tuple(made[0], made[1], made[2]);
+}
+
 nb::object py_kernel_agop(nb::handle f, nb::handle x, nb::handle z, nb::handle coef, nb::handle out, nb::handle row,
                           nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset, nb::handle workspace,
                           nb::handle progress, nb::kwargs params) {
@@ -489,6 +517,8 @@ void bind_verbs(nb::module_& module) {
              kProductBackwardDoc);
   module.def("pairwise_backward", py_pairwise_backward, "f"_a, "x"_a, "z"_a.none(), nb::arg(), nb::arg(), nb::arg(),
              nb::arg(), nb::kw_only(), MERCER_OPTIONS, nb::sig(kPairwiseBackwardSignature), kPairwiseBackwardDoc);
+  module.def("both_sides_backward", py_both_sides_backward, "f"_a, "x"_a, "z"_a.none(), nb::arg(), nb::arg().none(),
+             nb::arg(), nb::kw_only(), MERCER_OPTIONS, nb::sig(kBothSidesBackwardSignature), kBothSidesBackwardDoc);
   module.def("kernel_agop", py_kernel_agop, "f"_a, "x"_a, "z"_a.none(), "coef"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS, nb::sig(kKernelAgopSignature), kKernelAgopDoc);
   module.def("gradient_field", py_gradient_field, "phi"_a, "x"_a, "z"_a.none(), "amplitude"_a.none(), "coef"_a.none(),

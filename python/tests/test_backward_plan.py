@@ -22,6 +22,7 @@ OPERATORS = {
     "product_backward": ["product_backward"], "pairwise_backward": ["pairwise_backward"],
     "field": ["field"], "direction": ["field"], "product": ["product"], "linear_form": [],
     "linear_form_by_pass": ["pairwise_backward"], "point_form": [], "point_form_back": [],
+    "both_sides": [],
 }  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def watched(monkeypatch):
 
     def calling(verb, *arguments, **options):
         found = unfollowed(verb, *arguments, **options)
-        if verb.endswith("_backward"):
+        if verb in ("product_backward", "pairwise_backward"):
             names, *product, _, by_w = arguments[5 if verb == "product_backward" else 4 :]
             if arguments[1].is_cuda:  # which knows of the product when the pass is asked
                 product = [part is not None for part in found[2:-1]]
@@ -108,7 +109,9 @@ def test_a_backward_runs_its_list(seed, device, watched, monkeypatch):
         (steps,) = planned
         verbs = [step.verb for step in steps]
         assert not refused
-        assert not is_recorded or not {"product_backward", "pairwise_backward"} & set(verbs)
+        assert not is_recorded or not {"product_backward", "pairwise_backward", "both_sides"} & set(
+            verbs
+        )
         sums = "pairwise" if verb == "pairwise" else "product"
         expected = [name for v in verbs for name in OPERATORS.get(v, [sums])]
         # Other points, and factors of w, are formulas that operators compute too.
@@ -148,6 +151,15 @@ GAUSS = "exp(-sum((x-z)^2)/h)"
         ({"wanted": "p:h v"}, [("sums", "x", "p:h", "p:h"), ("product", "z", "", "v")]),
         ({"wanted": "x z", "weights": "matrix"}, [("pairwise_backward", "x", "", "x"),
                                                   ("pairwise_backward", "z", "", "z")]),
+        ({"wanted": "x z v", "facts": "in_memory"}, [("both_sides", "x", "", "x | z | v")]),
+        ({"wanted": "x z", "weights": "matrix", "facts": "in_memory"},
+         [("both_sides", "x", "", "x | z")]),
+        ({"wanted": "x v", "facts": "in_memory"}, [("product_backward", "x", "", "x"),
+                                                   ("product", "z", "", "v")]),
+        ({"wanted": "x z p:h", "weights": "matrix", "facts": "in_memory"},
+         [("pairwise_backward", "x", "p:h", "x | p:h"), ("pairwise_backward", "z", "", "z")]),
+        ({"wanted": "x z", "facts": "in_memory recorded"}, [("field", "x", "x", "x"),
+                                                            ("field", "x", "z", "z")]),
         ({"wanted": "x z", "weights": "other", "facts": "same_points same_row same_offsets"},
          [("field", "both", "x", "x")]),
         ({"wanted": "x", "sizes": (50, 60, 1), "columns": 1}, [("field", "x", "x", "x")]),
@@ -177,6 +189,38 @@ def test_names_that_a_pass_does_not_take():
     first, second = _plan(f, wanted=wanted, facts="row")
     assert first[2] == (*(f"p:{name}" for name in names[:7]), "row")
     assert second[2] == tuple(f"p:{name}" for name in names[7:])
+
+
+@pytest.mark.parametrize("choice", [1, 2])
+@pytest.mark.parametrize(
+    "f", [GAUSS, "r = sqrt(sum((x-z)^2))/h; (1+r)*exp(-r)", "tanh(sum(x*z)/h)*row+col"]
+)
+def test_both_sides_at_once_are_those_of_a_recorded_backward(f, choice, monkeypatch):
+    """With factors and with a matrix, of a batch whose x is shared, and inside vmap by passes."""
+    from mercer._torch import passes
+
+    monkeypatch.setattr(passes, "BOTH_SIDES", choice)
+    noise = torch.Generator().manual_seed(1)
+
+    def tensor(*shape):
+        return torch.rand(shape, generator=noise, dtype=torch.float64)
+
+    x, z, v = (t.requires_grad_() for t in (tensor(7, 3), tensor(2, 9, 3), tensor(2, 9, 4)))
+    sides = {"row": tensor(7), "col": tensor(9)} if "row" in f else {}
+    product = mc.kernel_product(f, x, z, v, h=1.5, **sides).sin().sum()
+    values = mc.pairwise(f, x, z, h=1.5, **sides).sin().sum()
+    for out, inputs in ((product, [x, z, v]), (values, [x, z])):
+        found = torch.autograd.grad(out, inputs, retain_graph=True)
+        expected = torch.autograd.grad(out, inputs, create_graph=True)
+        for one, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(one, other.detach(), rtol=1e-12, atol=1e-12)
+
+    def by_points(x, z):
+        return mc.pairwise(f, x, z, h=1.5, **sides).sin().sum()
+
+    mapped = torch.func.vmap(torch.func.grad(by_points, (0, 1)), (None, 0))(x.detach(), z.detach())
+    torch.testing.assert_close(mapped[0].sum(0), found[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(mapped[1], found[1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("j_offset", [0, 3])

@@ -9,10 +9,13 @@
 #include "core/recent_cache.h"
 #include "ir/passes.h"
 #include "ir/point_form.h"
+#include "ops/context.h"
 #include "ops/prepared.h"
 #include "ops/summed_leaves.h"
 #include "plan/backward_costs.h"
 #include "plan/bilinear.h"
+#include "plan/cpu/sum_field.h"
+#include "plan/cpu/ways.h"
 #include "plan/linear_form.h"
 #include "plan/weight_form.h"
 
@@ -37,9 +40,11 @@ struct SideForms {
 };
 
 struct Forms {
-  explicit Forms(const Expr& f) : x(f), z(ir::swap_sides(f)), points(ir::point_form(f)) {}
+  explicit Forms(const Expr& f)
+      : x(f), z(ir::swap_sides(f)), points(ir::point_form(f)), both(plan::cpu::sum_field(x.formula.expression())) {}
   SideForms x, z;
   ir::PointForm points;
+  plan::cpu::SumField both;
   const SideForms& of(PassRows rows) const { return rows == PassRows::z ? z : x; }
 };
 
@@ -88,9 +93,35 @@ class Planner {
       : request_(request), forms_(request.along.empty() ? forms_of(request.formula) : nullptr) {}
 
   std::vector<BackwardPass> plan() {
-    if (takes_passes()) add_passes();
+    if (takes_both_sides()) add_both_sides();
+    else if (takes_passes()) add_passes();
     add_others();
     return std::move(passes_);
+  }
+
+  /// Whether one pass may have both sides.
+  bool serves_both_sides() const {
+    const bool is_plain = !on_cuda() && request_.in_memory && !request_.recorded && request_.along.empty();
+    const bool by_matrix = request_.weights == PairWeights::matrix;
+    const bool is_weighed = by_matrix || (request_.weights == PairWeights::factors && request_.columns > 0);
+    const bool has_pairs = request_.m > 0 && request_.n > 0 && request_.k > 0;
+    const auto is_of_it = [](const std::string& leaf) { return leaf == "x" || leaf == "z" || leaf == "v"; };
+    return is_plain && is_weighed && has_pairs && !request_.same_points && wants("x") && wants("z") &&
+           std::ranges::all_of(request_.wanted, is_of_it) && forms_->both && !forms_->x.linear;
+  }
+  plan::cpu::Request both_request() const {
+    plan::cpu::Request request;
+    request.verb = plan::Verb::gradient;
+    request.m = request_.m, request.n = request_.n, request.k = request_.k;
+    request.columns = request_.weights == PairWeights::matrix ? 0 : request_.columns;
+    request.type = request_.type;
+    request.both_sides = true;
+    return request;
+  }
+  plan::cpu::PairForms both_forms() const {
+    plan::cpu::PairForms forms;
+    forms.sum = forms_->both.sum;
+    return forms;
   }
 
  private:
@@ -103,6 +134,19 @@ class Planner {
   bool has_same_sides() const {
     return request_.same_points && request_.same_row && request_.same_offsets && request_.along.empty() &&
            forms_->x.formula.symmetric();
+  }
+
+  bool takes_both_sides() const {
+    if (!serves_both_sides() || request_.both_sides == Choice::never) return false;
+    if (request_.both_sides == Choice::always) return true;
+    const auto forced = Context::shared().state().forced_ways.load();
+    return &plan::cpu::choose(both_request(), both_forms(), {}, *forced) == &plan::cpu::kBothSides;
+  }
+
+  void add_both_sides() {
+    BackwardPass pass{.verb = Verb::both_sides, .yields = {"x", "z"}, .product = wants("v")};
+    if (pass.product) pass.yields.push_back("v");
+    passes_.push_back(std::move(pass));
   }
 
   bool takes_passes() const {
@@ -327,6 +371,13 @@ std::vector<BackwardPass> plan_backward(const BackwardRequest& request) {
   if (has(request.wanted, "v") && !yields(passes, "v"))
     passes.push_back({.verb = Verb::product, .rows = PassRows::z, .yields = {"v"}});
   return passes;
+}
+
+std::string ways_of_both_sides(const BackwardRequest& request) {
+  const Planner planner(request);
+  if (!planner.serves_both_sides()) return "";
+  return plan::cpu::ways_text(planner.both_request(), planner.both_forms(), {},
+                              *Context::shared().state().forced_ways.load());
 }
 
 FieldVerb plan_field(const FieldRequest& request) {

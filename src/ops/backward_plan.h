@@ -34,10 +34,11 @@ struct BackwardRequest {
   bool same_row = false;        // row is col, or neither is given
   bool same_offsets = false;    // of the indices of rows and columns
   bool has_w = false, has_row = false, has_col = false;  // as operands
+  bool in_memory = false;       // nobody follows or maps the arrays: both sides may have one pass
   bool recorded = false;        // a derivative of the backward will be asked for
   std::string along;            // targets of the directions in which f is differentiated
   std::vector<std::string> arrays;  // parameters that have axes or lie on a device
-  Choice points = Choice::planned, passes = Choice::planned;
+  Choice points = Choice::planned, passes = Choice::planned, both_sides = Choice::planned;
 };
 
 /// Which points are the rows of a pass. `both`: those of x and z at once, with the weights u v' + v u', where the
@@ -50,6 +51,7 @@ struct BackwardPass {
     point_form,         // goes on with a formula of other points (ir/point_form.h)
     product_backward,   // the field of the rows, and sums beside it; the weights are u v'
     pairwise_backward,  // the same of a matrix of weights
+    both_sides,         // the fields of x and of z, of pairs made once, and the product with u (plan/cpu/sum_field.h)
     linear_form,        // the same as products of matrices (plan/linear_form.h)
     linear_form_by_pass,  // that too, but the matrix times points by a pass over the pairs
     field,              // the field by one target
@@ -78,6 +80,8 @@ std::vector<BackwardPass> plan_parameter_gradient(const BackwardRequest& request
 /// By what a pass adds up beside its field, where these parameters have axes or lie on a device: others in an exponent
 /// become numbers of the formula that runs.
 SummedLeaves summed_leaves(const Formula& formula, const std::vector<std::string>& arrays);
+/// What the ways of the gradients by both sides say of it on CPUs; empty where there is nothing to choose.
+std::string ways_of_both_sides(const BackwardRequest& request);
 /// A line for each pass.
 std::string text_of(const std::vector<BackwardPass>& passes);
 /// The lists of pairwise and of kernel_product with one column, by all that the formula reads, for a target of

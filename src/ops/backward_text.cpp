@@ -100,6 +100,10 @@ std::string with_ways(const BackwardRequest& request, const std::string& target,
   return text;
 }
 
+std::string on_cpu(const BackwardRequest& request) {
+  return text_of(plan_backward(request)) + ways_of_both_sides(request);
+}
+
 /// The capability of a target that explain() knows.
 int capability_of(const std::string& target) {
   if (!is_gpu_target(target)) return 0;
@@ -131,6 +135,7 @@ std::string explain_backward(const Formula& f, ExplainShape shape, Dtype dtype, 
   request.type = compute_type(dtype);
   request.capability = capability_of(target);
   request.has_w = prepared.uses.w, request.has_row = prepared.uses.row, request.has_col = prepared.uses.col;
+  request.in_memory = true;
   request.wanted = {"x", "z"};
   for (const auto& [leaf, is_read] :
        {std::pair{"w", request.has_w}, {"row", request.has_row}, {"col", request.has_col}})
@@ -144,15 +149,16 @@ std::string explain_backward(const Formula& f, ExplainShape shape, Dtype dtype, 
     text += section(fmt::format("backward of {}, by {}", of_product ? "kernel_product" : "pairwise",
                                 fmt::join(request.wanted, " ")),
                     is_gpu_target(target) ? with_ways(request, target, dtype) + costs_on_gpu(target)
-                                          : text_of(plan_backward(request)));
+                                          : on_cpu(request));
   }
   return text;
 }
 
 const char* name_of(BackwardPass::Verb verb) {
   constexpr const char* kNames[] = {
-      "point_form", "product_backward", "pairwise_backward", "linear_form", "linear_form_by_pass",
-      "field",      "sums",             "product",           "direction",   "point_form_back"};
+      "point_form",          "product_backward", "pairwise_backward", "both_sides", "linear_form",
+      "linear_form_by_pass", "field",            "sums",              "product",    "direction",
+      "point_form_back"};
   return kNames[static_cast<int>(verb)];
 }
 

@@ -99,6 +99,11 @@ def is_transformed() -> bool:
     return in_functorch or forward_ad._current_level >= 0
 
 
+def is_memory(tensors: Sequence[Tensor]) -> bool:
+    """Whether a call on them is one on memory alone, that nobody follows."""
+    return not (torch.compiler.is_compiling() or is_transformed()) and _are_memory(tensors)
+
+
 def _are_memory(tensors: Sequence[Tensor]) -> bool:
     """Whether nobody listens to the dispatcher: no subclass, no mode, no tracer."""
     plain = all(type(t) is Tensor or type(t) is torch.nn.Parameter for t in tensors)

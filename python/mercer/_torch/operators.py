@@ -264,6 +264,18 @@ def _in_one_pass(
     return {name: result for name, result in results.items() if result is not None}
 
 
+def both_sides(pairs: Pairs, weights: Weights, product: bool) -> tuple[Tensor, Tensor, Any]:
+    """On memory of the host: the fields to x and to z in one pass, and the product with u."""
+    amplitude, u, v = weights
+    if amplitude is None:
+        given = [t.to(pairs.type).resolve_neg() for t in (u, v)]
+    else:
+        given = [amplitude.to(pairs.type).resolve_neg(), None]
+    return _mercer.unfollowed(
+        "both_sides_backward", parsed(pairs.f), *_points(pairs), *given, product, **options(pairs)
+    )
+
+
 def _sums(pairs: Pairs, by: list[str], weights: Weights, shape: tuple) -> Tensor:
     """A pass for each derivative in `by`."""
     amplitude, u, v = weights

@@ -15,15 +15,16 @@ from torch import Tensor
 
 from mercer import _mercer
 from mercer._derived import derivative, parsed
-from mercer._torch import autograd, linear_form
+from mercer._torch import autograd, linear_form, operators
 from mercer._torch.calls import field, matrix, ones, over_columns, product
 from mercer._torch.operands import Pairs, Weights, is_tiny_batch, like
 from mercer._torch.point_form import PointForm
 from mercer._torch.weight_form import GradientByWeights
 
 NONE = Pairs(*([None] * len(Pairs._fields)))
-# Whether other points and passes over the pairs are taken: 0 as planned, 1 never, 2 always.
-POINTS = PASSES = 0
+# Whether other points, passes over the pairs, and one for both sides are taken: 0 as planned, 1
+# never, 2 always.
+POINTS = PASSES = BOTH_SIDES = 0
 # In place of an extent that depends on the data of a traced call.
 _UNKNOWN = 1 << 12
 
@@ -58,12 +59,14 @@ class _Request(NamedTuple):
     same_row: bool
     same_offsets: bool
     tiny_items: bool
+    in_memory: bool
     is_recorded: bool
     w: bool
     row: bool
     col: bool
     points: int
     passes: int
+    both_sides: int
 
     def wanted(self) -> str:
         leaves = ("x", "z", "w", "row", "col", "v")
@@ -75,8 +78,8 @@ class _Request(NamedTuple):
 
     def facts(self) -> str:
         names = (
-            "same_points", "same_row", "same_offsets", "tiny_items", "is_recorded", "w", "row",
-            "col",
+            "same_points", "same_row", "same_offsets", "tiny_items", "in_memory", "is_recorded",
+            "w", "row", "col",
         )  # fmt: skip
         return " ".join([name.removeprefix("is_") for name in names if getattr(self, name)])
 
@@ -90,7 +93,7 @@ def _planned(request: _Request) -> list[Pass]:
     passes = _mercer.plan_backward(
         parsed(request.text), request.weights, request.wanted(), request.m, request.n, request.k,
         request.columns, request.doubles, request.device, request.facts(), request.along,
-        request.arrays(), request.points, request.passes,
+        request.arrays(), request.points, request.passes, request.both_sides,
     )  # fmt: skip
     return [Pass(*each) for each in passes]
 
@@ -103,11 +106,8 @@ def _extent(extent: Any) -> int:
     return _UNKNOWN if hint is None else int(hint)
 
 
-def _is_recorded(pairs: Pairs, weights: Weights) -> bool:
-    if torch.is_grad_enabled():
-        return True
-    given = [t for _, t, _ in pairs.tensors()] + [t for t in weights if t is not None]
-    return not autograd.records_nothing(given)
+def _is_recorded(tensors: Sequence[Tensor]) -> bool:
+    return torch.is_grad_enabled() or not autograd.records_nothing(tensors)
 
 
 def plan(pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool = False) -> list[Pass]:
@@ -117,8 +117,9 @@ def plan(pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool = False) ->
         kind = "other" if u is None or v is None else "factors"
     else:
         kind = "matrix" if u is None and v is None else "other"
-    f, x, z, row, col, w, params, names, _, _, along, i_offset, j_offset = pairs
+    f, x, z, row, col, w, params, names, _, directions, along, i_offset, j_offset = pairs
     m, k = x.shape[-2:]
+    given = [t for t in (x, z, row, col, w, *params, *directions, *weights) if t is not None]
     request = _Request(
         f, kind, (needs.x, needs.z, needs.w, needs.row, needs.col, needs_v),
         tuple(needs.params or ()), tuple(needs.directions or ()), names,
@@ -126,8 +127,8 @@ def plan(pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool = False) ->
         _extent(m), _extent(m if z is None else z.shape[-2]), _extent(k),
         1 if v is None else _extent(v.shape[-1]), pairs.type == torch.float64, x.get_device(),
         z is None, row is col, i_offset == j_offset, is_tiny_batch(pairs),
-        _is_recorded(pairs, weights), w is not None, row is not None, col is not None,
-        POINTS, PASSES,
+        not x.is_cuda and autograd.is_memory(given), _is_recorded(given),
+        w is not None, row is not None, col is not None, POINTS, PASSES, BOTH_SIDES,
     )  # fmt: skip
     return _planned(request)
 
@@ -198,6 +199,11 @@ class _Backward:
         for leaves, each in zip(step.yields, results, strict=False):
             self._add(leaves, each)
 
+    def both_sides(self, step: Pass) -> None:
+        results = operators.both_sides(self.pairs, self.weights, step.has_product)
+        for leaf, result in zip(step.yields, results, strict=False):
+            self._add(leaf, result)
+
     def field(self, step: Pass) -> None:
         pairs, weights = self._side(step.rows)
         result = field(pairs, step.by[0], weights)
@@ -260,6 +266,7 @@ class _Backward:
 _RUN: dict[str, Callable[[_Backward, Pass], None]] = {
     "product_backward": _Backward.over_pairs,
     "pairwise_backward": _Backward.over_pairs,
+    "both_sides": _Backward.both_sides,
     "linear_form": _Backward.over_pairs,
     "linear_form_by_pass": _Backward.over_pairs,
     "field": _Backward.field,

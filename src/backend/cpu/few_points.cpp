@@ -1,9 +1,9 @@
 #include "backend/cpu/few_points.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/sum_range.h"
 #include "core/integers.h"
 #include "plan/cpu/ways.h"
 
@@ -26,13 +26,10 @@ class FewPointsRun {
         kernels_(sum_kernels(program.plan().problem.target)),
         by_columns_(job.item.x.features <= plan::cpu::kOrderedFeatures),
         sums_(by_columns_ ? kernels_.columns(program.forms.sum, T{}) : kernels_.sums(program.forms.sum, T{})),
-        rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), workspaces_(run.workers) {
+        rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), range_(program), workspaces_(run.workers) {
     const plan::PairPlan& plan = program.plan();
     is_fast_ = plan.has_fast && plan.fast.magnitudes.least == 0 && params_.fast_epilogue;
     if (!program.forms.is_bare) epilogue_ = program.kernels.variant(is_fast_).epilogue.get();
-    if (!program.forms.is_ranged) return;
-    least_ = static_cast<T>(plan.guard.sums[0].least);
-    most_ = static_cast<T>(plan.guard.sums[0].most);
   }
 
   void operator()() {
@@ -172,7 +169,7 @@ class FewPointsRun {
       block.z_stride = cols_;
     }
     sums_(block);
-    if (program_.forms.is_ranged && !in_range(item, m, n, block)) return false;
+    if (!in_range(item, m, n, block)) return false;
     if (epilogue_ == nullptr) {
       if (!goes_straight) copy(block.out, block, m, n, out);
       return true;
@@ -203,20 +200,8 @@ class FewPointsRun {
     const auto point = [](const Points& points, std::int64_t p) {
       return static_cast<const T*>(points.data) + p * points.point_stride;
     };
-    for (std::int64_t r = 0; r < b.rows; ++r) {
-      const T* const row = b.out + r * b.out_stride;
-      if (!kernels_.any_outside(row, b.cols, least_, most_)) continue;
-      for (std::int64_t c = 0; c < b.cols; ++c)
-        if (!stands(row[c], point(item.x, m + r), point(item.z, n + c), b.features)) return false;
-    }
-    return true;
-  }
-  /// Within the range, 0 of equal points, or not finite as a point is.
-  bool stands(T sum, const T* x, const T* z, std::int64_t features) const {
-    if (sum == 0) return x == z || std::equal(x, x + features, z);
-    if (sum != sum || (std::abs(sum) >= least_ && std::abs(sum) < most_)) return true;
-    const auto is_finite = [](T value) { return std::isfinite(value); };
-    return !std::isfinite(sum) && !(std::all_of(x, x + features, is_finite) && std::all_of(z, z + features, is_finite));
+    return range_.holds(b, [&](std::int64_t r) { return point(item.x, m + r); },
+                        [&](std::int64_t c) { return point(item.z, n + c); });
   }
 
   void compute_flagged() {
@@ -238,7 +223,7 @@ class FewPointsRun {
   const int rows_, cols_;
   bool is_fast_ = false;
   const jit::EpilogueKernel* epilogue_ = nullptr;  // null: values are the sums
-  T least_ = 0, most_ = 0;
+  const SumRange<T> range_;
   std::vector<Workspace<T>> workspaces_;
   Workspace<T> shared_;
 };

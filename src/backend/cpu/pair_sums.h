@@ -22,6 +22,27 @@ struct SumBlock {
   std::int64_t out_stride;
 };
 
+/// Gradients by the points of both sides of a block of pairs, of (x - z)^2 or x z: what a pair adds is its slope times
+/// the difference or the other point. Lines are whole vectors of features, with zeros behind the last one.
+template <class T>
+struct FieldBlock {
+  const T* slopes;                   // [rows][slope_stride]
+  std::int64_t slope_stride;
+  const T *x, *z;                    // [rows][features], [cols][features]
+  std::int64_t rows, cols, features;
+  T *by_x, *by_z;                    // as x and z, added to
+};
+
+/// Values of a block of pairs beside factors of their rows and columns. Lines of columns are whole vectors.
+template <class T>
+struct FactorBlock {
+  T* values;                         // [rows][stride]
+  std::int64_t stride;
+  std::int64_t rows, cols, factors;
+  const T* of_rows;                  // [rows][factors]
+  const T* of_cols;                  // [factors][stride]
+};
+
 /// What an instruction set has of it.
 struct SumKernels {
   template <class T>
@@ -31,6 +52,17 @@ struct SumKernels {
   /// The sums for few features: z is stored as [features][z_stride]; lines of z and of the output are whole vectors.
   Sums<float> columns_of_float[plan::cpu::kPairSums];
   Sums<double> columns_of_double[plan::cpu::kPairSums];
+  /// Of products and squares; null for others.
+  void (*fields_of_float[plan::cpu::kPairSums])(const FieldBlock<float>& block);
+  void (*fields_of_double[plan::cpu::kPairSums])(const FieldBlock<double>& block);
+  /// Values times the sum over the factors of those of the row and of the column.
+  void (*weigh_float)(const FactorBlock<float>& block);
+  void (*weigh_double)(const FactorBlock<double>& block);
+  /// out[factor][col] += the sum over the rows of values times their factors; out[row][factor] likewise of columns.
+  void (*to_cols_float)(const FactorBlock<float>& block, float* out);
+  void (*to_cols_double)(const FactorBlock<double>& block, double* out);
+  void (*to_rows_float)(const FactorBlock<float>& block, double* out);
+  void (*to_rows_double)(const FactorBlock<double>& block, double* out);
   /// The sum of the squares of features side by side, in double.
   double (*squares_of_float)(const float* values, std::int64_t count);
   double (*squares_of_double)(const double* values, std::int64_t count);
@@ -42,6 +74,14 @@ struct SumKernels {
   Sums<double> sums(plan::cpu::PairSum sum, double) const { return of_double[static_cast<int>(sum)]; }
   Sums<float> columns(plan::cpu::PairSum sum, float) const { return columns_of_float[static_cast<int>(sum)]; }
   Sums<double> columns(plan::cpu::PairSum sum, double) const { return columns_of_double[static_cast<int>(sum)]; }
+  void fields(plan::cpu::PairSum sum, const FieldBlock<float>& b) const { fields_of_float[static_cast<int>(sum)](b); }
+  void fields(plan::cpu::PairSum sum, const FieldBlock<double>& b) const { fields_of_double[static_cast<int>(sum)](b); }
+  void weigh(const FactorBlock<float>& block) const { weigh_float(block); }
+  void weigh(const FactorBlock<double>& block) const { weigh_double(block); }
+  void to_cols(const FactorBlock<float>& block, float* out) const { to_cols_float(block, out); }
+  void to_cols(const FactorBlock<double>& block, double* out) const { to_cols_double(block, out); }
+  void to_rows(const FactorBlock<float>& block, double* out) const { to_rows_float(block, out); }
+  void to_rows(const FactorBlock<double>& block, double* out) const { to_rows_double(block, out); }
   double squares(const float* values, std::int64_t count) const { return squares_of_float(values, count); }
   double squares(const double* values, std::int64_t count) const { return squares_of_double(values, count); }
   bool any_outside(const float* v, std::int64_t count, float least, float most) const {

@@ -28,6 +28,11 @@ struct Costs {
   double stored_call = 1500;      // the call of pairwise that stores values
   double product_state = 1.4;     // an element of the result that is kept in double and written
   double product_term = 0.0105;   // a pair and column
+  // gradients by both sides: in two passes, each of the pairs as its rows have them, and in one of both
+  double pass_call = 40000, pass_point = 20, pass_feature = 1.2;
+  double pass_pair = 3.5, pass_column = 0.15, pass_term = 0.16;
+  double both_call = 25000, both_point = 10, both_feature = 0.6;
+  double both_pair = 2, both_column = 0.1, both_term = 0.1;
 };
 
 }  // namespace mercer::plan::cpu

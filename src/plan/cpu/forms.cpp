@@ -39,7 +39,7 @@ const char* name_of(PairSum sum) {
 PairForms forms_of(const PairPlan& plan) {
   PairForms forms;
   const ir::Split& split = plan.general.split;
-  const bool serves = split.epilogue.size() == 1 && !plan.problem.empty_features && is_checkable(plan.guard);
+  const bool serves = !plan.problem.empty_features && is_checkable(plan.guard);
   if (serves) forms.sum = sum_of(split, plan.sides);
   forms.is_bare = is_bare(split);
   forms.reads_sides = plan.row_slots > 0 || plan.col_slots > 0;

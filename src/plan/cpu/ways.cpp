@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/integers.h"
@@ -55,7 +56,38 @@ bool is_symmetric_in_bits(const PairForms& forms) {
   return forms.sum != PairSum::none && !forms.reads_sides && !forms.has_maxima;
 }
 
+/// Features of a point as its lines have them.
+double padded_features(const Request& r) { return rounded_up(r.k, 64 / static_cast<std::int64_t>(r.bytes_of_type())); }
+
+/// A pass over the pairs for each side.
+double two_passes(const Request& r, const Costs& costs) {
+  const double pairs = rounded_up(r.m, 8) * rounded_up(r.n, 8), width = r.bytes_of_type() / 4;
+  const double columns = static_cast<double>(r.columns > 1 ? r.columns : 0);
+  const double features = padded_features(r), points = static_cast<double>(r.m + r.n);
+  return 2 * costs.pass_call + points * (costs.pass_point + features * costs.pass_feature) +
+         pairs * width * (costs.pass_pair + columns * costs.pass_column + features * costs.pass_term);
+}
+
+Considered consider_both_sides(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (!r.both_sides) return Refusal{"the gradients by the points of both sides must be asked for, and no others"};
+  if (forms.sum != PairSum::product && forms.sum != PairSum::square)
+    return Refusal{"the formula must be a function of one sum of (x - z)^2 or of x z"};
+  constexpr std::int64_t kBlock = 192;
+  constexpr double kMostTotals = 1 << 24;
+  const std::int64_t rows = std::min(r.m, r.n), cols = std::max(r.m, r.n), blocks = ceil_div(cols, kBlock);
+  const double features = padded_features(r), wide = r.bytes_of_type() / 4;
+  const double totals = static_cast<double>(rows * ceil_div(blocks, blocks_of_range(blocks))) * features;
+  if (totals > kMostTotals) return Refusal{"totals of parts would take more than 128 MiB"};
+  const double pairs = static_cast<double>(rows) * rounded_up(cols, 48);
+  const double item =
+      costs.both_call + static_cast<double>(r.m + r.n) * (costs.both_point + features * costs.both_feature) +
+      pairs * wide * (costs.both_pair + static_cast<double>(r.columns) * costs.both_column) +
+      r.pairs() * wide * features * costs.both_term;
+  return Offer{item * kMicro, "that of the formula's program"};
+}
+
 Considered consider_packed_tile(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (r.both_sides) return Offer{two_passes(r, costs) * kMicro, "that of the formula's program"};
   if (r.verb == Verb::pairwise && r.symmetric && !is_symmetric_in_bits(forms))
     return Refusal{"both halves must have the same bits"};
   const double item = costs.packed_call + packing(r, forms, costs) + tiles(r, forms, costs) + written(r, forms, costs);
@@ -138,6 +170,7 @@ Considered consider_materialised(const Request& r, const PairForms& forms, const
 
 constexpr const Way* kOfPairwise[] = {&kFewPoints, &kGemm, &kPackedHalves, &kPackedTile};
 constexpr const Way* kOfProduct[] = {&kMaterialised, &kPackedTile};
+constexpr const Way* kOfGradient[] = {&kBothSides, &kPackedTile};
 constexpr const Way* kOfOthers[] = {&kPackedTile};
 
 bool is_forced_out(const Way& way, Verb verb, bool is_forced, const ForcedWays& forced) {
@@ -153,6 +186,8 @@ const Way kPackedHalves{"packed_halves", "the same for one half of the pairs, wh
 const Way kFewPoints{"few_points", "sums along the features of points where they lie, several items of a batch a call",
                      consider_few_points};
 const Way kGemm{"gemm", "inner products by OpenBLAS", consider_gemm};
+const Way kBothSides{"both_sides", "pairs are made once for the gradients by the points of both sides",
+                     consider_both_sides};
 const Way kMaterialised{"materialised", "values are stored, a part at a time, and multiplied with v",
                         consider_materialised};
 
@@ -160,6 +195,7 @@ std::span<const Way* const> ways_of(Verb verb) {
   switch (verb) {
     case Verb::pairwise: return kOfPairwise;
     case Verb::product: return kOfProduct;
+    case Verb::gradient: return kOfGradient;
     default: return kOfOthers;
   }
 }

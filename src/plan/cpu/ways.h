@@ -22,6 +22,7 @@ struct Request {
   std::int64_t columns = 1;  // of v, or the neighbours of a point
   Dtype type = Dtype::float32;
   bool symmetric = false;   // one of two halves of the pairs is enough
+  bool both_sides = false;  // of a gradient: by the points of x and of z, with `columns` factors, 0 for a matrix
   bool has_blas = true;
 
   double pairs() const { return static_cast<double>(m) * static_cast<double>(n); }
@@ -41,11 +42,17 @@ struct Way {
   Considered (*consider)(const Request& request, const PairForms& forms, const Costs& costs);
 };
 
-extern const Way kPackedTile, kPackedHalves, kFewPoints, kGemm, kMaterialised;
+extern const Way kPackedTile, kPackedHalves, kFewPoints, kGemm, kMaterialised, kBothSides;
 
 /// Up to so many features few_points has points of z as lanes, not features, which it adds up in their order as
 /// packed_tile does: all ways of pairwise then have the same bits.
 inline constexpr std::int64_t kOrderedFeatures = 32;
+
+/// Totals of the shorter side that blocks of the longer one have in both_sides: of ranges of so many blocks.
+inline std::int64_t blocks_of_range(std::int64_t blocks) {
+  constexpr std::int64_t kMostRanges = 32;
+  return (blocks + kMostRanges - 1) / kMostRanges;
+}
 
 /// Values that are stored at once for a second step: they stay in the third-level cache.
 inline constexpr std::int64_t kValueBytes = std::int64_t{4} << 20;
