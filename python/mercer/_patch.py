@@ -18,6 +18,8 @@ __all__ = ["patch", "unpatch"]
 #: Packages, each with the module that has its REPLACEMENTS: full name -> original -> replacement.
 _HOMES = {
     "torch": "mercer._patches.torch",
+    "scipy": "mercer._patches.scipy",
+    "sklearn": "mercer._patches.sklearn",
 }
 _lock = threading.RLock()
 #: Name -> the original, its replacement, and the patches that ask for it.
@@ -35,11 +37,10 @@ class _Patch:
 
     def __exit__(self, *_: object) -> None:
         with _lock:
-            for name in self.names:
-                if name in _active and self in _active[name][2]:
-                    _active[name][2].discard(self)
-                    if not _active[name][2]:
-                        _restore(name)
+            held = [n for n in self.names if n in _active and self in _active[n][2]]
+            for name in held:
+                _active[name][2].discard(self)
+            _restore([name for name in held if not _active[name][2]])
 
     def __repr__(self) -> str:
         return f"mercer.patch({', '.join(map(repr, self.names))})"
@@ -65,9 +66,8 @@ def patch(*names: str) -> _Patch:
         raise ValueError(f"patch: give a package or functions of {', '.join(_known())}")
     made = _Patch(_expanded("patch", names))
     with _lock:
+        _put([name for name in made.names if name not in _active])
         for name in made.names:
-            if name not in _active:
-                _put(name)
             _active[name][2].add(made)
     return made
 
@@ -79,9 +79,8 @@ def unpatch(*names: str) -> None:
     patched stay as they are. Raises ValueError for names that cannot be patched.
     """
     with _lock:
-        for name in _expanded("unpatch", names) if names else list(_active):
-            if name in _active:
-                _restore(name)
+        asked = _expanded("unpatch", names) if names else list(_active)
+        _restore([name for name in asked if name in _active])
 
 
 def _replacements(package: str) -> dict[str, Callable[[Any], Any]]:
@@ -117,32 +116,37 @@ def _expanded(verb: str, names: tuple[str, ...]) -> list[str]:
     return found
 
 
-def _put(name: str) -> None:
-    home, _, attribute = name.rpartition(".")
-    original = getattr(importlib.import_module(home), attribute)
-    replacement = _replacements(name.partition(".")[0])[name](original)
-    _swap(name, original, replacement)
-    _active[name] = (original, replacement, set())
+def _put(names: list[str]) -> None:
+    swaps = []
+    for name in names:
+        home, _, attribute = name.rpartition(".")
+        original = getattr(importlib.import_module(home), attribute)
+        replacement = _replacements(name.partition(".")[0])[name](original)
+        _active[name] = (original, replacement, set())
+        swaps.append((name, original, replacement))
+    _swap(swaps)
 
 
-def _restore(name: str) -> None:
-    original, replacement, _ = _active.pop(name)
-    _swap(name, replacement, original)
+def _restore(names: list[str]) -> None:
+    found = [(name, *_active.pop(name)) for name in names]
+    _swap([(name, replacement, original) for name, original, replacement, _ in found])
 
 
-def _swap(name: str, old: Any, new: Any) -> None:
-    """In each module of the package, and in the tables of functions that it has."""
-    for scope in list(_scopes(name.partition(".")[0])):
+def _swap(swaps: list[tuple[str, Any, Any]]) -> None:
+    """Old for new in each module of the packages, and in the tables of functions that they have."""
+    new_of = {id(old): new for _, old, new in swaps}
+    packages = {name.partition(".")[0] for name, *_ in swaps}
+    for scope in _scopes(packages) if swaps else ():
         for key, value in list(scope.items()):
-            if value is old:
-                scope[key] = new
+            if id(value) in new_of:
+                scope[key] = new_of[id(value)]
 
 
-def _scopes(package: str) -> Iterator[dict[str, Any]]:
+def _scopes(packages: set[str]) -> Iterator[dict[str, Any]]:
     for name, module in list(sys.modules.items()):
-        if isinstance(module, types.ModuleType) and name.partition(".")[0] == package:
+        if isinstance(module, types.ModuleType) and name.partition(".")[0] in packages:
             scope = vars(module)
             yield scope
             for key, value in list(scope.items()):
-                if key.isupper() and type(value) is dict:
+                if type(value) is dict and key.isupper():
                     yield value
