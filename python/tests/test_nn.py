@@ -229,3 +229,18 @@ def test_under_compile(x, z):
 def test_rules(make, words, x):
     with pytest.raises(ValueError, match=words):
         make(x)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_gpu(case, x, z):
+    module = case[0]()
+    expected = module(x.float(), z.float())
+    module, x, z = module.cuda(), x.float().cuda(), z.float().cuda()
+    torch.testing.assert_close(module(x, z).cpu(), expected, rtol=1e-4, atol=1e-4)
+    with torch.autocast("cuda", dtype=torch.float16):
+        assert module(x.half(), z).dtype == torch.float32
+    short = module.half()(x.half(), z.half())
+    assert short.dtype == torch.float16
+    if parameters := list(module.parameters()):
+        short.sum().backward()
+        assert all(bool(p.grad.isfinite().all()) for p in parameters)

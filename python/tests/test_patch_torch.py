@@ -258,3 +258,26 @@ def test_unknown_names(names):
     if names:
         with pytest.raises(ValueError, match=r"^unpatch: "):
             mc.unpatch(*names)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("p", NORMS)
+def test_on_a_gpu(patched, p):
+    x, z = points(2, 40, 7).cuda().requires_grad_(), points(30, 7).cuda()
+    found = torch.cdist(x, z, p=p)
+    torch.testing.assert_close(found, brute(x, z, p), rtol=1e-10, atol=1e-12)
+    cotangent = torch.randn_like(found)
+    theirs = ORIGINALS[0](x, z, p=p)
+    for ours, other in zip(
+        torch.autograd.grad((found * cotangent).sum(), x),
+        torch.autograd.grad((theirs * cotangent).sum(), x), strict=True,
+    ):  # fmt: skip
+        torch.testing.assert_close(ours, other, rtol=1e-8, atol=1e-10)
+    with torch.autocast("cuda", dtype=torch.float16):
+        short = torch.cdist(x.half(), z.half(), p=p)
+        expected = ORIGINALS[0](x.half(), z.half(), p=p)
+    assert short.dtype == expected.dtype == torch.float32
+    torch.testing.assert_close(short, expected, rtol=1e-4, atol=1e-3)
+    assert len(patched) == 2
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.cdist(x.half(), z.half())
