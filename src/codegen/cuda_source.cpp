@@ -313,18 +313,23 @@ enum class Values : std::uint8_t { any, rated, kept };
 
 std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   const bool rated = values == Values::rated, kept = values == Values::kept;
-  const bool has_rate = rated || (kept && !plan.loss.rate.outputs.empty());
+  const bool powers = !kept && plan.rates(), folds = plan.problem.consumer != plan::Consumer::store;
+  const bool has_rate = powers || (kept && !plan.loss.rate.outputs.empty());
   const plan::BilinearTile& tile = plan.problem.product;
   std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
   text += epilogue_text(plan, tile_epilogue_function(plan));
+  text += kept || folds ? allowance_function(plan) : define("HAS_ALLOWANCE", false);
+  if (has_rate) text += rate_function(plan);
   text += define("TILE_N", tile.columns) + define("STAGES", tile.stages) + define("CLUSTER", tile.cluster);
   text += define("SQUARES", plan.products.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.products.bilinear.factor, Dtype::float32).c_str());
   text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + define("COLUMNS", plan.problem.use.columns);
   text += define("WIDE", tile.wide) + define("V_STAGES", tile.wide_stages);
-  text += define("V_STAGE_BYTES", tile.v_bytes(rated ? plan::VPieces::halves_and_norms : plan::VPieces::floats));
-  text += define("RATED", rated ? 1 : plan.rates() || plan.keeps() ? 2 : 0) + define("KEEPS", kept) +
-          define("HAS_RATE", has_rate);
+  using plan::VPieces;
+  const VPieces pieces = rated ? VPieces::halves_and_norms : powers ? VPieces::floats_and_norms : VPieces::floats;
+  text += define("V_STAGE_BYTES", tile.v_bytes(pieces));
+  text += define("POWERS", rated ? 1 : powers ? 2 : 0) + define("AFTER_HALVES", plan.rates() || plan.keeps()) +
+          define("KEEPS", kept) + define("HAS_RATE", has_rate);
   text += define("SUBTRACTS", plan.problem.use.subtracts);
   text += define("QUADS", plan.problem.consumer == plan::Consumer::store && !kept);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
@@ -346,16 +351,16 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
             product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 1, 1, 0, 0"});
   if (tile.wide > 0) text += wide_text(tile, rated);
   if (kept)
-    text += skeleton({"split_pieces.cuh"}) + row_sums_text(plan) + allowance_function(plan) +
-            (has_rate ? rate_function(plan) : "") + skeleton({"bilinear_values.cuh", "bilinear_kept.cuh"});
+    text += skeleton({"split_pieces.cuh"}) + row_sums_text(plan) +
+            skeleton({"bilinear_values.cuh", "bilinear_kept.cuh"});
   else if (consumer == plan::Consumer::store)
     text += skeleton({"areas.cuh", "bilinear_epilogue.cuh"});
   else
-    text += row_sums_text(plan) + allowance_function(plan) + (rated ? rate_function(plan) : "") +
-            skeleton({"bilinear_values.cuh"}) +
+    text += row_sums_text(plan) + skeleton({"bilinear_values.cuh"}) +
             (tile.wide > 0 ? skeleton({"wide_pieces.cuh", "wide_fold.cuh", "bilinear_wide.cuh"})
                            : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
   text += skeleton({"overlap.cuh"});
+  if (folds && !rated && !kept && !plan.loss.allowance.outputs.empty()) text += skeleton({"sample_values.cuh"});
   if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
   return text + skeleton({"bilinear_products.cuh", "bilinear_ranges.cuh", "bilinear_tile.cuh"});
 }

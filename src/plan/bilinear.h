@@ -42,8 +42,8 @@ struct Bilinear {
 };
 
 /// What products with many columns of v take: two pieces of tf32, or of 16 bits, with the points' norms behind them
-/// where values come from products.
-enum class VPieces : std::uint8_t { floats, halves, halves_and_norms };
+/// where values are powers of two that come from products.
+enum class VPieces : std::uint8_t { floats, floats_and_norms, halves, halves_and_norms };
 
 /// Tiles of the product on tensor cores (kernels/cuda/bilinear_tile.cuh, bilinear_warps.cuh): 128 rows and so many
 /// columns a block.
@@ -74,8 +74,13 @@ struct BilinearTile {
   /// Of 32 points of v in shared memory. Halves share a power of two a column. Two blocks of a cluster copy as many
   /// chunks of 16 bytes each.
   int v_bytes(VPieces pieces) const {
-    if (pieces == VPieces::floats) return (wide + beside) * 256;
-    return wide * 132 + (pieces == VPieces::halves_and_norms ? 160 : 0);
+    constexpr int kNorms = 160;
+    switch (pieces) {
+      case VPieces::floats: return (wide + beside) * 256;
+      case VPieces::floats_and_norms: return wide * 256 + kNorms;
+      case VPieces::halves: return wide * 132;
+      default: return wide * 132 + kNorms;
+    }
   }
   /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with, or
   /// of features, where pairs are computed one by one.

@@ -12,7 +12,7 @@ bool pays_expanded(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& 
 
 std::int64_t expanded_chunk_bytes(std::int64_t k) {
   constexpr std::int64_t kChunkBytes = 16, kHalves = 8, kRests = 5;
-  return kChunkBytes * (ceil_div(k + 1, kHalves) + ceil_div(kRests * k, kHalves));
+  return kChunkBytes * (ceil_div(k + 2, kHalves) + ceil_div(kRests * k, kHalves));
 }
 
 std::int64_t expanded_shared_bytes(const BilinearTile& tile, std::int64_t k) {

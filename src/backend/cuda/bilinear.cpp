@@ -235,8 +235,11 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   if (chunks_ > 1) launch_step("join_norms", {ceil_div(ld, kThreads), sides_});
   const double work = static_cast<double>(group.m) * static_cast<double>(group.n) * static_cast<double>(group.k);
   const bool asks = plan.problem.consumer != plan::Consumer::store || work >= kSampleFrom;
-  if (plan.products.bilinear.kind == plan::BilinearKind::square && asks)
-    launch_step("sample_pairs", {MERCER_SAMPLED_PAIRS / (kThreads / 32)});
+  if (plan.products.bilinear.kind != plan::BilinearKind::square || !asks) return;
+  const jit::Dim3 sampled{MERCER_SAMPLED_PAIRS / (kThreads / 32)};
+  if (plan.loss.allowance.outputs.empty()) return launch_step("sample_pairs", sampled);
+  BilinearArguments arguments = products(group, workspace);
+  launch_overlapping(beside(kernels_.products.tile, "sample_values", job_), job_, sampled, kThreads, arguments);
 }
 
 BilinearArguments SplitProducts::products(const PairArguments& group, const Workspace& workspace) const {
@@ -324,8 +327,12 @@ void SplitProducts::find(PairArguments& part, const PairPlace& first, const Work
 
 void SplitProducts::multiply(const BilinearArguments& products, const Workspace& workspace,
                              const ColumnsBeside& beside) const {
-  if (v_) v_->write(products.pairs, columns_of_v(products.pairs, workspace), workspace, beside);
-  launch_products(kernels_.products.tile, *kernels_.plan, job_, products, products.pairs.splits);
+  const plan::GpuPairPlan& plan = *kernels_.plan;
+  if (v_ && plan.rates())
+    v_->write_powers(products, columns_of_v(products.pairs, workspace), workspace);
+  else if (v_)
+    v_->write(products.pairs, columns_of_v(products.pairs, workspace), workspace, beside);
+  launch_products(kernels_.products.tile, plan, job_, products, products.pairs.splits);
 }
 
 void SplitProducts::fold(const PairArguments& group, const Workspace& workspace) const {

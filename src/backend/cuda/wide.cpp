@@ -1,5 +1,7 @@
 #include "backend/cuda/wide.h"
 
+#include <algorithm>
+
 #include "core/integers.h"
 
 namespace mercer::cuda {
@@ -14,7 +16,8 @@ constexpr std::int64_t kThreads = 256;
 WideOperand::WideOperand(const plan::BilinearTile& tile, const PairJob& job, const Options& options,
                          Workspace& workspace)
     : tile_(tile), job_(job), options_(options), write_v_(wide_operands(job)) {
-  image_ = workspace.add(blocks() * tile_.v_bytes(plan::VPieces::floats));  // the largest
+  image_ = workspace.add(blocks() * std::max(tile_.v_bytes(plan::VPieces::floats),
+                                             tile_.v_bytes(plan::VPieces::floats_and_norms)));
 }
 
 std::int64_t WideOperand::blocks() const { return round_up(job_.z.count, tile_.columns) / kPoints; }
@@ -36,14 +39,31 @@ WideArguments WideOperand::arguments(const PairArguments& group, const PlainColu
   return a;
 }
 
+WideArguments WideOperand::arguments(const BilinearArguments& group, const PlainColumns& v,
+                                     const Workspace& workspace) const {
+  WideArguments a = arguments(group.pairs, v, workspace);
+  a.norm = group.z.norm;
+  a.norm_tail = group.z.norm_tail;
+  a.scale = group.z.scale;
+  return a;
+}
+
 void WideOperand::write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace,
                         const ColumnsBeside& beside) const {
   WideArguments a = arguments(group, v, workspace);
+  a.block_bytes = tile_.v_bytes(plan::VPieces::floats);
   a.beside = beside.data;
   a.beside_ld = beside.ld;
   a.beside_columns = beside.columns;
   a.beside_wide = tile_.beside;
-  launch(write_v_, job_, {ceil_div(a.blocks * kColumnThreads * (a.wide + a.beside_wide), kThreads)}, kThreads, 0, a);
+  launch_floats(a);
+}
+
+void WideOperand::write_powers(const BilinearArguments& group, const PlainColumns& v,
+                               const Workspace& workspace) const {
+  WideArguments a = arguments(group, v, workspace);
+  a.block_bytes = tile_.v_bytes(plan::VPieces::floats_and_norms);
+  launch_floats(a);
 }
 
 void WideOperand::write_halves(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const {
@@ -54,12 +74,13 @@ void WideOperand::write_halves(const PairArguments& group, const PlainColumns& v
 
 void WideOperand::write_halves(const BilinearArguments& group, const PlainColumns& v,
                                const Workspace& workspace) const {
-  WideArguments a = arguments(group.pairs, v, workspace);
+  WideArguments a = arguments(group, v, workspace);
   a.block_bytes = tile_.v_bytes(plan::VPieces::halves_and_norms);
-  a.norm = group.z.norm;
-  a.norm_tail = group.z.norm_tail;
-  a.scale = group.z.scale;
   launch_halves(a);
+}
+
+void WideOperand::launch_floats(const WideArguments& a) const {
+  launch(write_v_, job_, {ceil_div(a.blocks * kColumnThreads * (a.wide + a.beside_wide), kThreads)}, kThreads, 0, a);
 }
 
 void WideOperand::launch_halves(const WideArguments& a) const {

@@ -35,6 +35,8 @@ class WideOperand {
   /// Makes it, unless pieces of 16 bits have been taken.
   void write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace,
              const ColumnsBeside& beside = {}) const;
+  /// The same with the norms of z, for values that are powers of two of products, and v times what those are times.
+  void write_powers(const BilinearArguments& group, const PlainColumns& v, const Workspace& workspace) const;
   /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place: of expanded squares (expanded.h), where they
   /// stand.
   void write_halves(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;
@@ -45,7 +47,9 @@ class WideOperand {
  private:
   std::int64_t blocks() const;
   void launch_halves(const WideArguments& a) const;
+  void launch_floats(const WideArguments& a) const;
   WideArguments arguments(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;
+  WideArguments arguments(const BilinearArguments& group, const PlainColumns& v, const Workspace& workspace) const;
 
   const plan::BilinearTile& tile_;
   const PairJob& job_;

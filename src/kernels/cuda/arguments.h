@@ -70,6 +70,7 @@ struct ExpandedState {
   unsigned least_v, most_v;           // bits of the least |v| but for zeros, and of the largest
   unsigned spread, peaks;  // of many columns, bits of sums over some points by those of |v|: |v| |u|^2, and 32 times
                            // the largest |v| of each 32
+  unsigned offset;         // the same of |sum of |v| u|
   unsigned arrived;                   // blocks that have looked at their points
   int stands;                         // whether the expanded tile's results are kept
 };
@@ -132,6 +133,7 @@ struct SplitState {
   unsigned most_v;        // bits of the largest |v| of products with many columns
   int rated;              // their values are powers of two that pieces of 16 bits carry
   unsigned wants_panels;  // for pairs that are left to other kernels
+  float at_zero;          // f(0), where values of products with many columns are powers of two times it
 };
 
 struct SplitSide {
@@ -308,13 +310,13 @@ struct WideArguments {
   float* image;
   struct SplitState* split;  // told of the largest |v| by halves, beside which floats are written where these are not
                              // taken; or null
-  const float *norm, *norm_tail, *scale;  // of the points n, for the image of halves; or null
+  const float *norm, *norm_tail, *scale;  // of the points n, which follow in the image of powers of two; or null
   const float* beside;  // [column][beside_ld] of columns behind those
   long long n, v_row, v_column, beside_ld, blocks;  // blocks of 32 points
   int columns, wide;                      // there are; in the image
   int beside_columns, beside_wide;
   int by_fours;                           // the order of points for stored values (wide_stored.cuh)
-  int block_bytes;                        // of the image of halves
+  int block_bytes;                        // of 32 points in the image
 };
 
 // One or both sides, blockIdx.z of them.

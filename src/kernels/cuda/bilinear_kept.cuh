@@ -94,7 +94,9 @@ struct Consumer {
     rows.start(x, params);
     if (allowed && rows.rate < 0) {
       const auto make = [&](float (&values)[16], int strip) {
-        rows.values(values, sum + strip * 16, PlaneNorms{shared.columns, strip * 32});
+        float most[2];
+        rows.exponents(values, most, sum + strip * 16, PlaneNorms{shared.columns, strip * 32});
+        rows.raise(values);
       };
       return store_tile(a.kept, place, m, walk, -at_zero * power_of_two(-VALUE_EXPONENT), make);
     }

@@ -18,7 +18,7 @@
 #else
 #define VALUES_BYTES 768  // queue of a warp
 #endif
-#if RATED == 1
+#if POWERS
 #define COLUMN_PLANES 0  // they come with v
 #else
 #define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (SPREADS ? 1 + (FURTHER > 0) : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
@@ -34,7 +34,7 @@
 
 struct BilinearShared {
   static constexpr bool UNIFORM_STAGES = false;  // beside the products with v; in uniform registers or not
-  static constexpr bool NORMS_WITH_V = RATED == 1;
+  static constexpr bool NORMS_WITH_V = POWERS != 0;
   u32 stages, rows, v, values, columns, weights, bars;
   MERCER_METHOD BilinearShared(u32 base) {
     stages = base;

@@ -84,7 +84,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
   Consumer consumer;
-#if RATED == 1
+#if POWERS
   RatedRows norms;
 #else
   PointNorm norms[2];
@@ -195,14 +195,14 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
 #if LAST_FEEDS
   multiply(a, shared, shared.leaving(memory));
 #else
-#if RATED == 1
-  const bool stands = products_stand(*a.pairs.split) && rate_stands(a.pairs);
+#if POWERS == 1
+  const bool stands = products_stand(*a.pairs.split) && halves_stand(a.pairs);
   if (blockIdx.x == 0 && threadIdx.x == 0) a.pairs.split->rated = stands;
 #elif KEEPS
   const bool stands = products_stand(*a.pairs.split) && may_be_kept(a);
   if (!stands && blockIdx.x == 0 && threadIdx.x == 0) refuse_to_keep(a);
 #else
-  const bool stands = products_stand(*a.pairs.split) && !(RATED == 2 && a.pairs.split->rated != 0);
+  const bool stands = products_stand(*a.pairs.split) && !(AFTER_HALVES && a.pairs.split->rated != 0);
 #endif
   if (stands) {
     const bool high = a.pairs.split->low == 0;

@@ -2,15 +2,16 @@
 // bilinear_candidates.cuh). A lane has two rows and 16 of the columns of a strip of 32.
 
 // Of a warp's 16 x 32 pairs those with a bit in `mask` (the last pair lowest), one after the other, by the whole warp:
-// values[pair] = make(row, column, pair), where that pair is there.
+// values[pair] = make(row, column, pair), where that pair is there, elsewhere `nothing`.
 template <class Make>
-MERCER_INLINE void for_pairs(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 mask, const Make& make) {
+MERCER_INLINE void for_pairs(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 mask, const Make& make,
+                             float nothing = 0) {
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (u32 owners = __ballot_sync(0xffffffffu, mask != 0); owners; owners = __ballot_sync(0xffffffffu, mask != 0)) {
     const int owner = __ffs(owners) - 1, pair = __shfl_sync(0xffffffffu, 16 - __ffs(mask), owner);
     const i64 row = m + owner / 4 + (pair & 2 ? 8 : 0), column = n + pair / 4 * 8 + owner % 4 * 2 + pair % 2;
-    const float value = row < p.m && column < p.n ? make(row, column, pair, owner) : 0.0f;
+    const float value = row < p.m && column < p.n ? make(row, column, pair, owner) : nothing;
     if (lane != owner) continue;
     mask &= mask - 1;
 #pragma unroll
@@ -101,48 +102,57 @@ MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
   return fabsf(FACTOR) * NORMS_LOSE * norms <= PRODUCTS_MAY_LOSE * allowance(params);
 }
 
-// The 16 values of a strip without tests, as in sums_of_pairs.
-MERCER_INLINE void allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns,
-                                int column) {
+// Of the tests of pairs, small beside NOT_CARRIED.
+MERCER_INLINE float slack_of_pairs(const float* params) {
+  const float slack = SLACK_OF_ALLOWANCE / fabsf(FACTOR) * allowance(params);
+  return slack > 0 ? fminf(slack, 0x1p100f) : 0.0f;
+}
+
+// The 16 sums of a strip, as in sums_of_pairs, and whether the least square of either row and the largest norm of the
+// columns tell that no pair cancels.
+MERCER_INLINE bool allowed_sums(float (&values)[16], const float* sum, const PointNorm (&x)[2], u32 columns, int column,
+                                float slack) {
   const float norms[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
   const ColumnNorms z(columns, column);
+  float least[2] = {INFINITY, INFINITY}, most = 0;
 #pragma unroll
   for (int j = 0; j < 4; ++j)
 #pragma unroll
     for (int q = 0; q < 2; ++q) {
       const PointNorm own = z.at(j, q);
       const float norm = own.norm + own.tail;
+      most = fmaxf(most, norm);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int i = j * 4 + h * 2 + q;
-        values[i] = FACTOR * mul_add(x[h].scale * own.scale, sum[i], norms[h] + norm);
+        const float square = mul_add(x[h].scale * own.scale, sum[i], norms[h] + norm);
+        least[h] = fminf(least[h], square);
+        values[i] = FACTOR * square;
       }
     }
+  return least[0] + slack >= CANCELS_BELOW * (norms[0] + most) && least[1] + slack >= CANCELS_BELOW * (norms[1] + most);
 }
-#else
-MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
-#endif
-
-#if HAS_ALLOWANCE && BRIEF == 1
-// Of the pairs that cancel, those whose norms are not small beside what values may lose. Of more than 32 features few
-// cancel. One pair after the other: unrolled it took registers from all strips.
-MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&x)[2], u32 columns, int column, const float* params) {
-  const float most = PRODUCTS_MAY_LOSE * allowance(params) / (fabsf(FACTOR) * NORMS_LOSE);
-  const float rows[2] = {x[0].norm + x[0].tail, x[1].norm + x[1].tail};
-#pragma unroll 1
-  for (u32 left = mask; left != 0; left &= left - 1) {
-    const int pair = 16 - __ffs(left), own = column + own_column(pair / 4) + pair % 2;
-    const float norm = shared_float(columns + own * 4), tail = shared_float(columns + (PLANE_ROW + own) * 4);
-    const float norms = (pair / 2 % 2 == 0 ? rows[0] : rows[1]) + (norm + tail);
-    if (norms >= 0 && norms <= most) mask &= ~(left & -left);
-  }
+// Which of these do, as in sums_of_pairs.
+MERCER_INLINE u32 cancelling_sums(const float (&values)[16], const PointNorm (&x)[2], u32 columns, int column,
+                                  float slack) {
+  const ColumnNorms z(columns, column);
+  u32 mask = 0;
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const PointNorm own = z.at(j, i % 2);
+      const float norms = (x[i / 2].norm + x[i / 2].tail) + (own.norm + own.tail);
+      mask = mask << 1 | (values[j * 4 + i] * (1.0f / FACTOR) + slack >= CANCELS_BELOW * norms ? 0 : 1);
+    }
   return mask;
 }
 #else
-MERCER_INLINE u32 not_allowed(u32 mask, const PointNorm (&)[2], u32, int, const float*) { return mask; }
+MERCER_INLINE float slack_of_pairs(const float*) { return 0; }
+MERCER_INLINE bool is_all_allowed(const PairArguments&, const float*) { return false; }
 #endif
 
-#if RATED == 1 || KEEPS
+#if HAS_ALLOWANCE || KEEPS
 MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
   REAL outputs[OUTPUTS];
   const float sum = 0, slots[ROW_SLOTS + COL_SLOTS + 1] = {};
@@ -151,26 +161,39 @@ MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
 }
 #endif
 
-#if RATED == 1
+#if POWERS == 1
 // Where values are f = c 2^(rate |x - z|^2), powers of two alone are multiplied with v, and sums over n with c = f(0):
-// sums of 2^30 terms stay finite where c and v are at most MOST_FACTOR. What needs no test is close: two points no
-// farther apart than norms allow have a power of 2^-7 at least, and times 2^VALUE_EXPONENT pieces of 16 bits carry it
-// to 2^-22 of itself (wide_fold.cuh), while its exponent is small and rounded little. Every 32 points share a power of
-// two of v, so pieces of v lose 2^-39 of the largest of these: of the sum of the products' magnitudes, 2^-27.
+// sums of 2^30 terms stay finite where c and v are at most MOST_FACTOR. Pieces of 16 bits carry times 2^VALUE_EXPONENT
+// what is 2^-10 at least to 2^-22 of itself, and 2^-MOST_POWER to 2^-20, while its logarithm is small and rounded
+// little. Every 32 points share a power of two of v, so pieces of v lose 2^-39 of the largest of these: of the sum of
+// the products' magnitudes, 2^(-34 + MOST_POWER). Other powers go in pieces of tf32 (POWERS == 2), and v times c.
 #define MOST_FACTOR 0x1p60f
-MERCER_INLINE bool rate_stands(const PairArguments& p) {
+#define MOST_POWER 12
+MERCER_INLINE bool halves_stand(const PairArguments& p) {
   const float* params = member_params(p, 0);
   const float c = fabsf(value_at_zero(p, params));
-  return is_all_allowed(p, params) && rate_of_squares(params) < 0 && c <= MOST_FACTOR && c >= 1 / MOST_FACTOR &&
+  const float farthest = sqrtf(float_of(p.split->most_norm[0])) + sqrtf(float_of(p.split->most_norm[1]));
+  return -rate_of_squares(params) * farthest * farthest <= MOST_POWER && c <= MOST_FACTOR && c >= 1 / MOST_FACTOR &&
          float_of(p.split->most_v) <= MOST_FACTOR;
 }
 #endif
 
 #if HAS_RATE
+// Rates of which a norm that pieces cannot carry leaves a large exponent, and others a number.
+#define LEAST_RATE 0x1p-118f
+#define MOST_RATE 0x1p120f
+#define MOST_RATED_NORM 0x1p120f  // times the rate
+#if POWERS == 2
+#define POWER_EXPONENT 0
+#else
+#define POWER_EXPONENT VALUE_EXPONENT
+#endif
+
 // Norms of a strip of 32 columns and their scale, as they come with v: a column that there is not has an infinite one.
 struct StageNorms {
   u32 columns;
   MERCER_METHOD float scale() const { return shared_float(columns + 32 * 4); }
+  MERCER_METHOD float most() const { return shared_float(columns + 33 * 4); }
   MERCER_METHOD float2 pair(int own) const { return shared_pair(columns + own * 4); }
 };
 // The same from the planes of a tile, where all columns are taken for points.
@@ -185,20 +208,25 @@ struct PlaneNorms {
   }
 };
 
-// Of a lane's rows, the rate in their norms and scales.
+// Of a lane's rows, the rate in their norms and scales, and the largest exponents of pairs that need not be computed
+// again, but for what the norms of their columns take from them.
 struct RatedRows {
-  float rate, norms[2], scales[2];
+  float rate, norms[2], scales[2], limits[2];
   MERCER_METHOD void start(const PointNorm (&x)[2], const float* params) {
+    constexpr float kSlack = SLACK_OF_ALLOWANCE * 1.44269504f;
     rate = rate_of_squares(params);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      norms[h] = mul_add(rate, x[h].norm + x[h].tail, VALUE_EXPONENT);
+      const float norm = rate * (x[h].norm + x[h].tail);
+      const bool carried = norm <= 0 && norm >= -MOST_RATED_NORM;
+      norms[h] = carried ? mul_add(rate, x[h].norm + x[h].tail, POWER_EXPONENT) : 0.0f;
       scales[h] = rate * x[h].scale;
+      limits[h] = carried ? mul_add(CANCELS_BELOW, norm, POWER_EXPONENT + kSlack) : -INFINITY;
     }
   }
-  // The powers of two of a strip whose sums need no test, as in sums_of_pairs.
+  // Logarithms of the powers of two of a strip, as in sums_of_pairs, and the largest one of each row.
   template <class Norms>
-  MERCER_METHOD void values(float (&values)[16], const float* sum, const Norms& columns) const {
+  MERCER_METHOD void exponents(float (&values)[16], float (&most)[2], const float* sum, const Norms& columns) const {
     const float of_columns = columns.scale();
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
@@ -207,10 +235,49 @@ struct RatedRows {
       for (int i = 0; i < 4; ++i) {
         const int at = j * 4 + i;
         const float row = mul_add(scales[i / 2] * of_columns, sum[at], norms[i / 2]);
-        values[at] = exp2_unit(mul_add(rate, i % 2 == 0 ? z.x : z.y, row));
+        values[at] = mul_add(rate, i % 2 == 0 ? z.x : z.y, row);
+        most[i / 2] = at == i / 2 * 2 ? values[at] : fmaxf(most[i / 2], values[at]);
       }
     }
   }
+  static MERCER_METHOD void raise(float (&values)[16]) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) values[i] = exp2_unit(values[i]);
+  }
+#if POWERS
+  // Which exponents are those of pairs that cancel, the last one lowest.
+  MERCER_METHOD u32 cancelling(const float (&exponents)[16], const StageNorms& columns) const {
+    u32 mask = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const float2 z = columns.pair(8 * j + threadIdx.x % 4 * 2);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float norm = rate * (i % 2 == 0 ? z.x : z.y);
+        const bool kept = exponents[j * 4 + i] <= mul_add(CANCELS_BELOW, norm, limits[i / 2]);
+        mask = mask << 1 | (kept && norm >= -MOST_RATED_NORM ? 0 : 1);
+      }
+    }
+    return mask;
+  }
+  // The powers of two of a strip. Few strips have a pair that cancels: the largest norm of the columns tells of most
+  // that they have none.
+  MERCER_METHOD void values(float (&values)[16], const float* sum, const StageNorms& columns, const PairArguments& p,
+                            i64 m, i64 n) const {
+    float most[2];
+    exponents(values, most, sum, columns);
+    const float of_columns = rate * columns.most();
+    const bool kept = most[0] <= mul_add(CANCELS_BELOW, of_columns, limits[0]) &&
+                      most[1] <= mul_add(CANCELS_BELOW, of_columns, limits[1]) && of_columns >= -MOST_RATED_NORM;
+    if (__any_sync(0xffffffffu, !kept)) {
+      const u32 mask = cancelling(values, columns);
+      for_pairs(values, p, m, n, mask, [&](i64 row, i64 column, int, int) {
+        return mul_add(rate, (float)direct_sum<1>(p, row, column) * (1.0f / FACTOR), POWER_EXPONENT);
+      }, -INFINITY);
+    }
+    raise(values);
+  }
+#endif
 };
 MERCER_INLINE void load_norms(RatedRows& rows, const BilinearArguments& a, i64 m) {
   PointNorm x[2];
@@ -225,17 +292,16 @@ MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const Poi
                                 const FoldStrip& strip, i64 m, int column, const float (&row_slots)[2][ROW_SLOTS + 1],
                                 const float* params, bool allowed, const Further& further = {}) {
   u32 far = 0;
-  if (allowed) {
 #if HAS_ALLOWANCE
-    allowed_sums(values, sum, x, strip.columns, column);
+  const float slack = slack_of_pairs(params);
+  if (allowed)
+    allowed_sums(values, sum, x, strip.columns, column, slack);
+  else if (__any_sync(0xffffffffu, !allowed_sums(values, sum, x, strip.columns, column, slack)))
+    far = repair_pairs(values, p, m, strip.n0 + column, cancelling_sums(values, x, strip.columns, column, slack));
+#else
+  const u32 mask = sums_of_pairs(values, sum, x, strip.columns, column);
+  if (__any_sync(0xffffffffu, mask != 0)) far = repair_pairs(values, p, m, strip.n0 + column, mask);
 #endif
-  } else {
-    u32 mask = sums_of_pairs(values, sum, x, strip.columns, column);
-    if (__any_sync(0xffffffffu, mask != 0)) {
-      mask = not_allowed(mask, x, strip.columns, column, params);
-      far = repair_pairs(values, p, m, strip.n0 + column, mask);
-    }
-  }
   values_of_strip(values, row_slots, params, p, strip, further);
 #if GUARDED
   take_safe_values(values, p, m, strip.n0 + column, far);

@@ -136,15 +136,15 @@ struct Consumer {
   static MERCER_METHOD void start(const BilinearArguments&, i64) {}
   static MERCER_METHOD void finish(const CandidateArguments&) {}
 
-#if RATED == 1
+#if POWERS
   MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
                           const Walk& walk, const RatedRows& x) {
     const PairArguments& p = a.pairs;
     const auto make = [&](float (&values)[16], int strip, int stage) {
-      x.values(values, sum + strip * 16, StageNorms{sums.numbers_of(shared, stage) + WIDE * 4});
+      x.values(values, sum + strip * 16, StageNorms{sums.norms_of(shared, stage)}, p, m, walk.n0 + strip * 32);
     };
     sums.add_tile(a, shared, m + threadIdx.x % 32 / 4, walk, make,
-                  [&] { return value_at_zero(p, member_params(p, 0)); });
+                  [&] { return POWERS == 1 ? p.split->at_zero : 1.0f; });
   }
 #else
   MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
@@ -167,7 +167,7 @@ struct Consumer {
     float of_tile[FURTHER + 1][2] = {};
     if (walk.starts_range()) allowed = is_all_allowed(p, params);
 #else
-    const bool allowed = false;  // RATED has those
+    constexpr bool allowed = false;  // powers of two are all that has an allowance
 #endif
     const auto make = [&](float (&values)[16], int strip, int) {
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};

@@ -13,19 +13,23 @@
 // decides.
 //
 // TIMES_MANY columns of v are multiplied by products of matrices, in pieces of 16 bits (wide_fold.cuh), and so are the
-// exponents (expanded_chunks.cuh). Of the factor of w the whole power of two goes into the exponents of the pairs'
-// values, with EXPANDED_EXPONENT, and v takes the rest, so that both are of one size: values of a row lose 2^-23 each.
-// With the mean square t^2 of the norms |w|, weighted by |v|, the convexity of powers of two bounds the sum that this
-// is a part of from below:
+// exponents (expanded_chunks.cuh). Of the factors of u and w the whole powers of two go into the exponents of the
+// pairs' values, with EXPANDED_EXPONENT, so that these are at most that; sums and v take the rests, up to 2 each.
+// Pieces lose 2^-25 of a value. With the mean square t^2 of the norms |w| and the mean q of w, both weighted by |v|,
+// the convexity of powers of two bounds the sum that this is a part of from below:
 //
-//   sum_n 2^(-2 g u · w_n + g |w_n|^2) |v_n|  >=  2^(g (2 |u| t + t^2)) sum_n |v_n|
+//   sum_n f(u, w_n) |v_n|  >=  f(0) 2^(g (|u|^2 + 2 |u| |q| + t^2)) sum_n |v_n|
 //
-// Pieces of v lose 2^-39 of the largest of 32 points, of values that are at most 2^(-g |u|^2). The mean of all points
-// is at most the largest of the means of some, and that is what blocks find.
+// Pieces of v lose 2^-39 of the largest of 32 points, of values that are at most f(0). The means of all points are at
+// most the largest of the means of some, and that is what blocks find.
 #if TIMES_MANY
-// Chunks of eight 16-bit floats that a point has: features as multiples of a step and the whole power, then what the
-// steps leave.
-#define STEP_CHUNKS ((FEATURES_OF_EXPANDED + 8) / 8)
-#define CHUNKS (STEP_CHUNKS + (5 * FEATURES_OF_EXPANDED + 7) / 8)
+// Chunks of eight 16-bit floats that a point has: features as multiples of a step, the whole power and a one, then what
+// the steps leave.
+#define STEP_CHUNKS ((FEATURES_OF_EXPANDED + 9) / 8)
+#define REST_CHUNKS ((5 * FEATURES_OF_EXPANDED + 7) / 8)
+#define CHUNKS (STEP_CHUNKS + REST_CHUNKS)
+// Each product truncates the exponents once: where there are several of rests, these are added up by themselves.
+#define REST_PRODUCTS ((REST_CHUNKS + 1) / 2)
+#define RESTS_APART (REST_PRODUCTS > 1)
 #endif
 #define FIRST_FEATURES (FEATURES_OF_EXPANDED < 4 ? FEATURES_OF_EXPANDED : (FEATURES_OF_EXPANDED + 1) / 2)  // of a sum

@@ -3,12 +3,14 @@
 //   U = h + m + l, h a multiple of a step, of at most 2^11 of them, m the rest to 11 digits, l the next 11,
 //
 // and one of w is W = h' + m' + l'. Sums of h h' and of whole powers are multiples of the product of both steps, below
-// 2^24 of them by Cauchy and Schwarz, so a tensor core loses nothing of them, truncate as it may. What is left is 2^-11
-// of those at most, and is added up before them: h m' + m h' + m m' + h l' + l h', but for 2^-34 of |u| |w|. In that l
-// is taken times 2^12 and its partner times 2^-12, lest it leave 16 bits.
+// 2^24 of them by Cauchy and Schwarz, so a tensor core loses nothing of them, truncate as it may. They come first, for
+// together they are no larger than the exponent. What is left is 2^-11 of its terms at most, and is added to them,
+// h m' + m h' + m m' + h l' + l h', but for 2^-34 of |u| |w|. In that l is taken times 2^12 and its partner times
+// 2^-12, lest it leave 16 bits.
 //
-//   x: [point][chunk]                 h of all features, 1, zeros │ h, m, m, 2^-12 h, 2^12 l of every feature, zeros
-//   z: [eight points][chunk][point]   h', whole power, zeros      │ m', h', m', 2^12 l', 2^-12 h'
+//   x: [point][chunk]                 h of all features, whole power, 1, zeros │ h, m, m, 2^-12 h, 2^12 l of every
+//   z: [eight points][chunk][point]   h', 1, whole power, zeros                │ m', h', m', 2^12 l', 2^-12 h'
+//                                                                                feature, zeros
 //
 // Steps are powers of two that bring both sides to the same size.
 struct Steps {
@@ -37,7 +39,9 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) write_chunks(cons
   const float* from = (side == 0 ? a.x_expanded : a.z_expanded) + point / MERCER_PANEL * a.k * MERCER_PANEL +
                       point % MERCER_PANEL;
   float halves[CHUNKS * 8] = {};
-  halves[FEATURES_OF_EXPANDED] = side == 0 ? 1.0f : (float)a.z_powers[point];
+  const float power = side == 0 ? whole_power_of(*a.expanded, from) : (float)a.z_powers[point];
+  halves[FEATURES_OF_EXPANDED] = side == 0 ? power : 1.0f;
+  halves[FEATURES_OF_EXPANDED + 1] = side == 0 ? 1.0f : power;
 #pragma unroll
   for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) {
     const float value = from[k * MERCER_PANEL] * times, high = rintf(value / step) * step, rest = value - high;

@@ -2,39 +2,50 @@
 // columns of v write_chunks (expanded_chunks.cuh) comes between.
 #define EXPANDED_THREADS 256
 #define EXPANDED_TOLERANCE (TIMES_MANY ? 1.8e-6f : 1.5e-6f)  // of the 2e-6 that products may lose
-#define MOST_EXPONENT 60.0f         // of the factors of a point
+#define MOST_EXPONENT (TIMES_MANY ? 1000.0f : 60.0f)  // of the factors of a point; 16-bit floats have it exactly
 #define MOST_TERM 40.0f             // of 2^t: EXPANDED_TOLERANCE keeps t below 37
 #define MOST_VALUE 0x1p60f          // of v and f(0), and the inverse of f(0): sums of 2^30 terms stay finite
-#define MOST_PIECE 15.5f            // the exponent of a value in pieces of 16 bits
 
 #if TIMES_MANY
 // The largest magnitude of a whole power, EXPANDED_EXPONENT with it.
 MERCER_INLINE float whole_power(const ExpandedState& s) {
-  return fabsf(s.rate) * float_of(s.most[1]) + 1 + EXPANDED_EXPONENT;
+  return fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1])) + 1 + EXPANDED_EXPONENT;
 }
 
-// Of the sums of a row with many columns, what pieces of 16 bits lose at most, and small powers by exponents that are
-// truncated: t 2^t is at most 0.53 for negative t.
+// |u|^2 of an expanded point of x, as its operands are rounded, times the rate.
+MERCER_INLINE double power_of(const ExpandedState& s, const float* features) {
+  const double times = -2 * s.rate;
+  double norm = 0;
+#pragma unroll
+  for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) {
+    const double rounded = (double)features[k * MERCER_PANEL] / times;
+    norm += rounded * rounded;
+  }
+  return (double)s.rate * norm;
+}
+MERCER_INLINE float whole_power_of(const ExpandedState& s, const float* features) {
+  return (float)floor(power_of(s, features));
+}
+
+// Of the sums of a row with many columns, what pieces of 16 bits lose at most.
 MERCER_INLINE float pieces_lose(const ExpandedState& s) {
-  const float g = fabsf(s.rate), u = sqrtf(float_of(s.most[0])), t = sqrtf(float_of(s.spread));
-  if (!(g * u * u <= MOST_PIECE - EXPANDED_EXPONENT)) return INFINITY;
-  const float of_values = exp2_unit(g * (2 * u * t + t * t) - 23 - EXPANDED_EXPONENT);
-  return of_values + float_of(s.peaks) * exp2_unit(g * (u + t) * (u + t) - 39);
+  const float g = fabsf(s.rate), u = sqrtf(float_of(s.most[0]));
+  const float exponent = g * (u * u + 2 * u * float_of(s.offset) + float_of(s.spread));
+  return exp2_unit(exponent - 23 - EXPANDED_EXPONENT) + float_of(s.peaks) * exp2_unit(exponent - 39);
 }
 #endif
 
 MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
 #if TIMES_MANY
-  // An exponent is truncated once, to 24 digits of its largest term or of itself. Of one that is negative and larger
-  // than these the power is small; pieces_lose counts it.
+  // An exponent is truncated by the product of rests, or rounded, to 24 digits of itself; that of a small value loses
+  // no more than the value may. Rests lose 2^-24 of themselves, and 2^-34 of the product of both norms.
   const float of_pair = 2 * fabsf(s.rate) * sqrtf(float_of(s.most[0])) * sqrtf(float_of(s.most[1]));
-  const float positive = fabsf(s.rate) * float_of(s.most[0]) + EXPANDED_EXPONENT;
-  const float rounded = 2 * fmaxf(fmaxf(of_pair, whole_power(s)), positive);
+  const float lost = 0.6931472f * ((RESTS_APART ? 0x1p-21f : 0x1p-20f) + 0x1p-31f * of_pair);
 #else
   const float rounded =
       2 * fabsf(s.rate) * sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1]));
-#endif
   const float lost = 0.6931472f * 0x1p-24f * rounded;
+#endif
   const float exponent = fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1]));
   const bool carries_v = TIMES_MANY || float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + MOST_TERM);
   const bool carries_f = fabsf(s.at_zero) <= MOST_VALUE && fabsf(s.at_zero) >= 1 / MOST_VALUE;
@@ -57,7 +68,7 @@ extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments 
     a.expanded->at_zero = outputs[0];
     a.expanded->rate = rate_of_squares(params);
     a.expanded->least_v = bits_of(1.0f);
-    a.expanded->most_v = a.expanded->spread = a.expanded->peaks = a.expanded->arrived = 0;
+    a.expanded->most_v = a.expanded->spread = a.expanded->peaks = a.expanded->offset = a.expanded->arrived = 0;
     for (int side = 0; side < 2; ++side) a.expanded->most[side] = a.expanded->most_partial[side] = 0;
   }
   if (k >= FEATURES_OF_EXPANDED) return;
@@ -75,31 +86,36 @@ extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments 
 }
 
 #if TIMES_MANY
-// All threads of the block, with |v| of their points, sizes of the pieces, and |w|^2.
-MERCER_INLINE void find_spread(ExpandedState& state, float v, float piece, float norm) {
-  __shared__ float sums[EXPANDED_THREADS / 32][3];
-  float most = piece, sum = v, moment = v * norm;
+// All threads of the block, with |v| of their points, sizes of the pieces, |w|^2 and w.
+MERCER_INLINE void find_spread(ExpandedState& state, float v, float piece, float norm,
+                               const float (&w)[FEATURES_OF_EXPANDED]) {
+  constexpr int kSums = 2 + FEATURES_OF_EXPANDED;
+  __shared__ float sums[EXPANDED_THREADS / 32][kSums + 1];
+  float most = piece, own[kSums] = {v, v * norm};
+#pragma unroll
+  for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) own[2 + k] = v * w[k];
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2) {
     most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, lanes));
-    sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
-    moment += __shfl_xor_sync(0xffffffffu, moment, lanes);
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) own[i] += __shfl_xor_sync(0xffffffffu, own[i], lanes);
   }
   __syncthreads();
   if (threadIdx.x % 32 == 0) {
-    float* own = sums[threadIdx.x / 32];
-    own[0] = sum;
-    own[1] = moment;
-    own[2] = 32 * most;
+    float* of_warp = sums[threadIdx.x / 32];
+    for (int i = 0; i < kSums; ++i) of_warp[i] = own[i];
+    of_warp[kSums] = 32 * most;
   }
   __syncthreads();
   if (threadIdx.x > 0) return;
-  float all[3] = {};
+  float all[kSums + 1] = {}, offset = 0;
   for (int warp = 0; warp < EXPANDED_THREADS / 32; ++warp)
-    for (int i = 0; i < 3; ++i) all[i] += sums[warp][i];
+    for (int i = 0; i <= kSums; ++i) all[i] += sums[warp][i];
   if (!(all[0] > 0)) return;
+  for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) offset += all[2 + k] / all[0] * (all[2 + k] / all[0]);
   atomicMax(&state.spread, bits_of(all[1] / all[0]));
-  atomicMax(&state.peaks, bits_of(all[2] / all[0]));
+  atomicMax(&state.offset, bits_of(sqrtf(offset)));
+  atomicMax(&state.peaks, bits_of(all[kSums] / all[0]));
 }
 #endif
 
@@ -114,6 +130,9 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
   if (threadIdx.x == 0) most = most_partial = most_v = 0, least_v = bits_of(1.0f);
   __syncthreads();
   double norm = 0;
+#if TIMES_MANY
+  float w[FEATURES_OF_EXPANDED] = {};
+#endif
   if (point < ld) {
     const auto place = [&](i64 own) { return own / MERCER_PANEL * a.k * MERCER_PANEL + own % MERCER_PANEL; };
     const REAL* from = (const REAL*)(side == 0 ? a.x : a.z) + place(point);
@@ -130,6 +149,9 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
       const float value =
           point < count ? (from[k * MERCER_PANEL] - a.expanded->centre[k]) * weight * times : 0.0f;
       to[k * MERCER_PANEL] = value;
+#if TIMES_MANY
+      w[k] = value;
+#endif
       const double rounded = (double)value / (double)times;
       norm += rounded * rounded;
       in_sum = (k == FIRST_FEATURES ? 0 : in_sum) + rounded * rounded;
@@ -141,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
       atomicMax(&most_partial, bits_of(__double2float_ru(partial)));
     }
   }
-  const double power = (double)a.expanded->rate * norm, whole = TIMES_MANY && side == 1 ? floor(power) : 0;
+  const double power = (double)a.expanded->rate * norm, whole = TIMES_MANY ? floor(power) : 0;
   const double factor = exp2(power - whole);
   if (side == 0 && point < ld) a.row_factors[point] = (float)((double)a.expanded->at_zero * factor);
 #if TIMES_MANY
@@ -155,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
     atomicMax(&most_v, bits_of(size));
     if (point < a.z_ld) a.v_expanded[e * a.v_ld + point] = piece;
 #if TIMES_MANY
-    find_spread(*a.expanded, size, fabsf(piece), __double2float_ru(norm));
+    find_spread(*a.expanded, size, fabsf(piece), __double2float_ru(norm), w);
 #endif
   }
   __syncthreads();

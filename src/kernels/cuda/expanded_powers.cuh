@@ -54,10 +54,11 @@ MERCER_INLINE void powers_of(float (&values)[16], const Rows& rows, u32 at) {
     Columns<STEP_CHUNKS, CHUNKS> rests;
     steps.load(at + half * (16 * POINT_BYTES));
     rests.load(at + half * (16 * POINT_BYTES));
-    float exponents[8] = {};
-    rests.multiply(exponents, rows);
+    float exponents[8] = {}, apart[8] = {};
     steps.multiply(exponents, rows);
+    rests.multiply(RESTS_APART ? apart : exponents, rows);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[half * 8 + i] = exp2_unit(exponents[i]);
+    for (int i = 0; i < 8; ++i)
+      values[half * 8 + i] = exp2_unit(RESTS_APART ? exponents[i] + apart[i] : exponents[i]);
   }
 }

@@ -1,10 +1,10 @@
 // A float as two of 16 bits, and where both lie in an operand image: units of 32 points x 128 bytes, in which 16-byte
 // chunk c of point p is at c ^ (p % 8). A unit has 32 features, high pieces in chunks 0 … 3 and low ones in 4 … 7.
 
-// Values up to one are pieces times two to this power: then what both lose is small beside 2^-7, and their logarithm to
-// the base of two is small itself (bilinear_values.cuh).
-#define VALUE_EXPONENT 4
-#define EXPANDED_EXPONENT 6  // of expanded squares, whose factors are exact (expanded.cuh)
+// Values up to one are pieces times two to this power: then what both lose is small beside 2^-10, and their logarithm
+// to the base of two is small itself (bilinear_values.cuh).
+#define VALUE_EXPONENT 7
+#define EXPANDED_EXPONENT 15  // of expanded squares, whose powers of two are exact (expanded.cuh)
 
 #define LEAST_PART 0x1p-14f  // of f(0), that values must have which are kept (bilinear_kept.cuh)
 

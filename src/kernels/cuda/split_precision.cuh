@@ -13,9 +13,12 @@
 // Of |x|^2 + |z|^2, what d^2 loses at most: 2^-22 for low · low, as much for truncation, and a rounding of each; of one
 // product (SINGLE) 2^-11 a side.
 #define NORMS_LOSE (SINGLE ? 0x1p-10f : 5e-7f)
-// What d^2 may lose of the allowance of values in products with v (mixed.cuh): where norms are small beside it, pairs
-// that cancel need nothing else.
+// What d^2 may lose of the allowance h of values c exp(-s / h) in products with v (mixed.cuh), whatever d^2 is. Norms
+// lose no more where they are at most PRODUCTS_MAY_LOSE / NORMS_LOSE times h; so pairs are computed again where
+//
+//   d^2 + SLACK_OF_ALLOWANCE h < CANCELS_BELOW (|x|^2 + |z|^2)
 #define PRODUCTS_MAY_LOSE 1.2e-6f
+#define SLACK_OF_ALLOWANCE (CANCELS_BELOW * PRODUCTS_MAY_LOSE / NORMS_LOSE)
 
 // Stands for the squared norm of a point that pieces cannot carry (range, infinities, NaN): below any sum of norms, so
 // that all of its pairs seem to cancel.

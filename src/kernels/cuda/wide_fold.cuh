@@ -75,12 +75,13 @@ struct WideSums {
 #endif
   }
 
-#if HALVES
-  // The columns' powers of two, and what follows them (wide_halves.cuh).
+  // Behind the pieces: of halves the columns' powers of two, and the norms of the points.
   static MERCER_METHOD u32 numbers_of(const Shared& shared, int stage) {
     return shared.v + stage * V_STAGE_BYTES + V_STEPS * V_STEP_BYTES;
   }
-#endif
+  static MERCER_METHOD u32 norms_of(const Shared& shared, int stage) {
+    return numbers_of(shared, stage) + (HALVES ? WIDE * 4 : 0);
+  }
 
   // Of the columns from `first` on.
   template <int COUNT>
@@ -120,6 +121,7 @@ struct WideSums {
     async_fence();
 #else
     add(total, part, pieces, shared, stage, 0);
+    if (Shared::NORMS_WITH_V) async_fence();
 #endif
     __syncwarp();
     if (threadIdx.x % 32 < CLUSTER) release_v(shared, stage);

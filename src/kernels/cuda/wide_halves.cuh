@@ -3,7 +3,8 @@
 // [eight halves], and behind those a number for every column. Pieces are v times a power of two, by which the largest
 // of the 32 comes to lie between 2^14 and 2^15; the number undoes it, and that of the values too. Behind the last point
 // and column there are zeros. Of products that values come from (bilinear_wide.cuh) the points' norms and their scale
-// follow, so that a tile asks for nothing else; points that there are not are infinitely far away.
+// and the largest of those follow, so that a tile asks for nothing else; points that there are not are infinitely far
+// away.
 #define LEAST_UNDONE -126  // of the powers of two: a normal number
 
 // A thread takes the 32 points of a column.
@@ -40,14 +41,7 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_halves(const _
     }
     float* numbers = (float*)(to + 8 * a.wide);
     numbers[column] = power_of_two(-exponent - of_values);
-    if (a.norm != nullptr) {
-      float* norms = numbers + a.wide;
-      for (int i = column; i < 32; i += a.wide) {
-        const i64 n = block * 32 + i;
-        norms[i] = n < a.n ? a.norm[n] + a.norm_tail[n] : INFINITY;
-      }
-      if (column == 0) norms[32] = block * 32 < a.n ? a.scale[block * 32] : 0.0f;
-    }
+    if (a.norm != nullptr) write_stage_norms(a, numbers + a.wide, block, column, a.wide);
   }
   if (a.split == nullptr) return;
   most = __reduce_max_sync(0xffffffffu, most);

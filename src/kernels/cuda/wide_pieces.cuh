@@ -1,7 +1,7 @@
 // Values of pairs as left operands of products with many columns of v (wide_fold.cuh, wide_warps.cuh), and where their
 // sums go.
 //
-// HALVES: values lie between 2^-3 and 2^4 (times 2^VALUE_EXPONENT), and pieces of 16 bits carry them: half as many
+// HALVES: values times 2^VALUE_EXPONENT are such that pieces of 16 bits carry them (bilinear_values.cuh): half as many
 // products, of 16 columns, whose operands take half the registers. To read these is what products of few columns cost,
 // for multiply-adds wait meanwhile. Every 32 points n of a column of v share a power of two; the sum of a strip is
 // multiplied with it.

@@ -96,8 +96,8 @@ TEST(TensorCoreProducts, WidthsAndColumns) {
   });
 }
 
-/// Wide kernels multiply in pieces of 16 bits where v is finite, whatever its sizes. Bits tell which way was taken: one
-/// that may not know its values to be powers of two leaves its own.
+/// Wide kernels multiply in pieces of 16 bits where v is finite, whatever its sizes; narrow ones, and infinities, in
+/// tf32, as powers of two too. Bits tell: a formula that may not know its values to be powers of two leaves its own.
 TEST(TensorCoreProducts, PiecesOfSixteenBits) {
   constexpr const char* kSame = "min(exp(-sum((x-z)^2)/(2*b^2)), c)";
   on_tensor_cores([](TestContext& context) {
@@ -126,11 +126,59 @@ TEST(TensorCoreProducts, PiecesOfSixteenBits) {
       };
       const double typical = std::sqrt(static_cast<double>(k) / 6);
       EXPECT_FALSE(both(typical * 4, v, "wide"));
-      EXPECT_TRUE(both(typical / 4, v, "narrow"));
+      EXPECT_FALSE(both(typical / 4, v, "narrow"));
       v.set({0, 4}, std::numeric_limits<double>::infinity());
-      EXPECT_TRUE(both(typical * 4, v, "infinite"));
+      EXPECT_FALSE(both(typical * 4, v, "infinite"));
       if (::testing::Test::HasFailure()) return;
     }
+  });
+}
+
+/// Powers of two of any width, of points that nearly coincide far from the centre, and of points that pieces do not
+/// carry: pairs that cancel are computed again where they stand. The factor is in v, where that stays finite; else, and
+/// where values grow with the distance, differences compute all.
+TEST(TensorCoreProducts, PowersOfEveryWidth) {
+  constexpr std::int64_t kM = 70, kN = 100, kK = 36, kColumns = 8;
+  on_tensor_cores([](TestContext& context) {
+    PointPair points{drawn(kM, kK, 1, kinds()[0].draw), drawn(kN, kK, 2, kinds()[0].draw)};
+    for (std::int64_t k = 0; k < kK; ++k)
+      for (const std::int64_t at : {3, 40}) {
+        points.x.set({at, k}, 20 * points.x(at, k));
+        points.z.set({2 * at, k}, points.x(at, k) + 1e-3 * points.z(2 * at, k));
+        points.z.set({2 * at + 1, k}, points.x(at, k));
+      }
+    points.x.set({50, 1}, 1e20);
+    points.z.set({77, 2}, -1e20);
+    const Tensor z = points.z;
+    const auto squares = table(parse("sum((x-z)^2)"), points.x, z);
+    const auto expect = [&](const Formula& f, double h, double factor, const Array& v, const std::string& what) {
+      Arguments arguments;
+      arguments.params["h"] = h;
+      arguments.params["c"] = factor;
+      const Array out = product_of(f, points.x, &z, v, arguments, context);
+      for (std::int64_t m = 0; m < kM; ++m)
+        for (std::int64_t e = 0; e < kColumns; ++e) {
+          double wanted = 0, most = 0;
+          for (std::int64_t n = 0; n < kN; ++n) {
+            const double power = squares[m][n] / h, term = factor * std::exp(-power) * v(n, e);
+            wanted += term;
+            most += (power < 80 ? 2e-6 + 1e-6 * power : 1) * std::abs(term);  // behind 80 values underflow
+          }
+          ASSERT_NEAR(out(m, e), wanted, most + 1e-37) << what << " at " << m << "," << e;
+        }
+    };
+    Array v = normal(Dtype::float32, {kN, kColumns}, 7);
+    for (std::int64_t n = 0; n < kN; ++n) {  // of one column all but one zero
+      if (n != 7) v.set({n, 2}, 0);
+      v.set({n, 3}, std::ldexp(v(n, 3), static_cast<int>(n % 40) - 20));
+    }
+    const Formula gauss("c*exp(-sum((x-z)^2)/h)");
+    for (const double h : {0.02 * kK, 0.3 * kK, 1.0 * kK, 2000.0 * kK})
+      expect(gauss, h, 1.5, v, fmt::format("h = {}", h));
+    expect(gauss, kK, 0x1p-80, v, "a small factor");
+    expect(gauss, kK, 0x1p100, v, "a large factor");
+    for (std::int64_t n = 0; n < kN; ++n) v.set({n, 4}, std::ldexp(v(n, 4), n == 8 ? 60 : -40));
+    expect(gauss, 2, 0x1p90, v, "a factor that v cannot take");
   });
 }
 
@@ -153,7 +201,9 @@ TEST(TensorCoreProducts, StoredValues) {
       v.set({i, kColumns - 1}, std::ldexp(v(i, kColumns - 1), -70));
     }
     const double typical = std::sqrt(static_cast<double>(kK) / 6);
-    // Values that know their point m are not stored.
+    // Values that know their point m are not stored, and leave other bits. So do powers of two, stored or not: what is
+    // not stored is told by a formula that knows no rate.
+    constexpr const char* kNoRate = "min(exp(-sum((x-z)^2)/(2*b^2)), 2)";
     const auto is_kept = [&](const char* f, double b, const Array& of_v) {
       Arguments width;
       width.params["b"] = b;
@@ -167,7 +217,7 @@ TEST(TensorCoreProducts, StoredValues) {
     };
     EXPECT_TRUE(is_kept(kGauss, typical * 4, v));
     EXPECT_TRUE(is_kept(kGauss, typical, v)) << "some pairs cancel";
-    EXPECT_FALSE(is_kept(kGauss, typical / 8, v)) << "values of all sizes";
+    EXPECT_FALSE(is_kept(kNoRate, typical / 8, v)) << "values of all sizes";
     EXPECT_TRUE(is_kept("2.5*exp(-sum((x-z)^2)^0.5/b)", typical, v));
     EXPECT_FALSE(is_kept("sum((x-z)^2)^0.5/b", typical, v)) << "nothing at zero";
     // What is largest far away, the rest so small that pieces lose half of it, near.
@@ -177,11 +227,12 @@ TEST(TensorCoreProducts, StoredValues) {
     EXPECT_TRUE(is_kept("exp(-sum((x-z)^2)^0.5/b)", 3, v));
     EXPECT_FALSE(is_kept("exp(-sum((x-z)^2)^0.5/b)", 3, uneven));
     v.set({0, 4}, std::numeric_limits<double>::quiet_NaN());
-    EXPECT_FALSE(is_kept(kGauss, typical * 4, v));
+    EXPECT_FALSE(is_kept(kNoRate, typical * 4, v));
     Array tiny = normal(Dtype::float32, {kN, kColumns}, 8);
     for (std::int64_t i = 0; i < kN; ++i)
       for (std::int64_t e = 0; e < kColumns; ++e) tiny.set({i, e}, std::ldexp(tiny(i, e), -100));
-    EXPECT_FALSE(is_kept(kGauss, typical * 4, tiny));
+    EXPECT_TRUE(is_kept(kNoRate, typical * 4, normal(Dtype::float32, {kN, kColumns}, 8)));
+    EXPECT_FALSE(is_kept(kNoRate, typical * 4, tiny));
   });
 }
 
