@@ -12,6 +12,11 @@
 #define MERCER_MERGED_COLUMNS 8  // of products, by a thread (merge.cuh)
 #define MERCER_MERGES_BESIDE 4   // warps that have neighbouring columns of the same rows
 #define MERCER_NO_PRODUCTS 0xffffffffu
+// No: not asked, or sizes forbid it. Yes. No: a tile found values out of range, or a sample did.
+#define MERCER_RATED_NO 0
+#define MERCER_RATED_YES 1
+#define MERCER_RATED_BEYOND 2
+#define MERCER_RATED_NEVER 3
 #define MERCER_SAMPLED_PAIRS 2048  // asked whether most pairs cancel
 #define MERCER_COLUMN_BLOCK 384  // columns that stay together where their order does not matter (candidates.cuh)
 #define MERCER_UNIFORM_FACTORS 8  // parameters that the terms of a bilinear sum are multiplied with
@@ -131,9 +136,10 @@ struct SplitState {
   double scale;           // of values of both sides of squares, of x in products
   unsigned most_norm[2];  // bits of the largest |point|^2 of each side; of infinity where pieces cannot carry a point
   unsigned most_v;        // bits of the largest |v| of products with many columns
-  int rated;              // their values are powers of two that pieces of 16 bits carry
+  int rated;              // whether their values are powers of two that pieces of 16 bits carry (MERCER_RATED_…)
   unsigned wants_panels;  // for pairs that are left to other kernels
-  float at_zero;          // f(0), where values of products with many columns are powers of two times it
+  float at_zero, rate;    // where values of products with many columns are at_zero 2^(rate |x - z|^2)
+  unsigned lost_v;        // bits of the largest part that pieces of v lose of the sum of 32 magnitudes
 };
 
 struct SplitSide {

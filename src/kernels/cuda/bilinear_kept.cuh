@@ -91,7 +91,7 @@ struct Consumer {
     const bool allowed = is_all_allowed(p, params);
 #if HAS_RATE
     RatedRows rows;
-    rows.start(x, params);
+    rows.start(x, params, at_zero);
     if (allowed && rows.rate < 0) {
       const auto make = [&](float (&values)[16], int strip) {
         float most[2];

@@ -197,12 +197,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
 #else
 #if POWERS == 1
   const bool stands = products_stand(*a.pairs.split) && halves_stand(a.pairs);
-  if (blockIdx.x == 0 && threadIdx.x == 0) a.pairs.split->rated = stands;
+  if (blockIdx.x == 0 && threadIdx.x == 0) tell_rated(*a.pairs.split, stands);
 #elif KEEPS
   const bool stands = products_stand(*a.pairs.split) && may_be_kept(a);
   if (!stands && blockIdx.x == 0 && threadIdx.x == 0) refuse_to_keep(a);
 #else
-  const bool stands = products_stand(*a.pairs.split) && !(AFTER_HALVES && a.pairs.split->rated != 0);
+  const bool stands = products_stand(*a.pairs.split) && !(AFTER_HALVES && a.pairs.split->rated == MERCER_RATED_YES);
 #endif
   if (stands) {
     const bool high = a.pairs.split->low == 0;

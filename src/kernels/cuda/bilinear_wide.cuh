@@ -144,7 +144,7 @@ struct Consumer {
       x.values(values, sum + strip * 16, StageNorms{sums.norms_of(shared, stage)}, p, m, walk.n0 + strip * 32);
     };
     sums.add_tile(a, shared, m + threadIdx.x % 32 / 4, walk, make,
-                  [&] { return POWERS == 1 ? p.split->at_zero : 1.0f; });
+                  [&](int h) { return x.factor(h); });
   }
 #else
   MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
@@ -193,7 +193,7 @@ struct Consumer {
       add_shares(values, place);
 #endif
     };
-    sums.add_tile(a, shared, m + lane / 4, walk, make, [] { return 1.0f; });
+    sums.add_tile(a, shared, m + lane / 4, walk, make, [](int) { return 1.0f; });
 #if SPREADS
 #pragma unroll
     for (int f = 0; f < FURTHER; ++f) {

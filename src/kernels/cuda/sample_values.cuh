@@ -8,6 +8,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_values(const __grid_con
   if (blockIdx.x == 0 && threadIdx.x == 0) p.split->at_zero = value_at_zero(p, params);
 #if HAS_RATE
   const float rate = rate_of_squares(params);
+  if (blockIdx.x == 0 && threadIdx.x == 0) p.split->rate = rate;
   if (!(rate <= -LEAST_RATE && rate >= -MOST_RATE)) {
     if (blockIdx.x == 0 && threadIdx.x == 0) p.split->sampled = MERCER_NO_PRODUCTS;
     return;
@@ -19,5 +20,10 @@ extern "C" __global__ void __launch_bounds__(256) sample_values(const __grid_con
   const float square = (float)direct_sum<1>(p, m, n) / FACTOR;
   const float norms = (a.x.norm[m] + a.z.norm[n]) + (a.x.norm_tail[m] + a.z.norm_tail[n]);
   const bool cancels = !(square + slack_of_pairs(params) >= CANCELS_BELOW * norms);
+#if HAS_RATE
+  // Of all pairs some are further out than those of a sample.
+  const bool is_beyond = fabsf(rate * (norms - square)) > MOST_POWER / 1.6f;
+  if (threadIdx.x % 32 == 0 && is_beyond) p.split->rated = MERCER_RATED_NEVER;
+#endif
   if (threadIdx.x % 32 == 0 && cancels && p.split->sampled != MERCER_NO_PRODUCTS) atomicAdd(&p.split->sampled, 1u);
 }

@@ -10,7 +10,7 @@
 #define SPLIT_THREADS 256
 
 MERCER_INLINE void start_state(const SplitArguments& a, const UniformScale& scale) {
-  *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, a.most_sampled, 1, {0, 0}, 0, 0, 0, 0};
+  *a.state = {a.pieces == 2 ? 1u : 0u, 0, 0, a.most_sampled, 1, {0, 0}, 0, 0, 0, 0, 0, 0};
   write_scale(a.state, scale);
 }
 

@@ -1,9 +1,8 @@
 // A float as two of 16 bits, and where both lie in an operand image: units of 32 points x 128 bytes, in which 16-byte
 // chunk c of point p is at c ^ (p % 8). A unit has 32 features, high pieces in chunks 0 … 3 and low ones in 4 … 7.
 
-// Values up to one are pieces times two to this power: then what both lose is small beside 2^-10, and their logarithm
-// to the base of two is small itself (bilinear_values.cuh).
-#define VALUE_EXPONENT 7
+// Powers of two are pieces times two to this power, which carry 2^-8 to 2^10 to 2^-22 of itself (bilinear_values.cuh).
+#define VALUE_EXPONENT 5
 #define EXPANDED_EXPONENT 15  // of expanded squares, whose powers of two are exact (expanded.cuh)
 
 #define LEAST_PART 0x1p-14f  // of f(0), that values must have which are kept (bilinear_kept.cuh)
@@ -33,6 +32,17 @@ MERCER_INLINE float power_of_two(int exponent) { return float_of((u32)(exponent 
 MERCER_INLINE int piece_exponent(float largest) {
   return largest > 0 ? 14 - (int)(bits_of(largest) >> 23) + 127 : 0;
 }
+
+// rate |point|^2, at most 0, and what its rounding leaves.
+struct PointExponent {
+  float value, rest;
+  MERCER_METHOD PointExponent(float rate, float norm, float tail) {
+    const float both = norm + tail, left = fabsf(norm) >= fabsf(tail) ? tail - (both - norm) : norm - (both - tail);
+    value = rate * both;
+    rest = mul_add(rate, both, -value) + rate * left;
+  }
+  MERCER_METHOD float factor(float whole) const { return exp2_unit(value - whole) * mul_add(0.6931472f, rest, 1.0f); }
+};
 
 // Where points lie among the 32 of a block whose products are stored: of a row, the values of a lane are then four
 // neighbours (bilinear_pairs.cuh).

@@ -24,7 +24,7 @@ struct WideSums {
   MERCER_METHOD WideSums() : ring{0, 0} {}
 
   // Adds a tile; make(values, strip, stage) gives 16 values of the strip whose v lies in the stage, 0 where there is no
-  // column. Rows m and m + 8. Sums are stored times factor().
+  // column. Rows m and m + 8. Sums are stored times factor(0) and factor(1).
   template <class Make, class Factor>
   MERCER_METHOD void add_tile(const BilinearArguments& a, const Shared& shared, i64 m, const Walk& walk,
                               const Make& make, const Factor& factor) {
@@ -68,10 +68,10 @@ struct WideSums {
     }
     end(part, pieces, shared, before);
     if (!walk.ends_sum()) return;
-    store_sums(a.pairs, m, walk, total, factor());
+    store_sums(a.pairs, m, walk, total, factor);
 #if BESIDE
     float* const to = a.beside + (i64)walk.split * a.beside_columns * a.pairs.partial_ld;
-    store_columns(to, a.beside_columns, a.pairs, m, walk, total_beside, 1);
+    store_columns(to, a.beside_columns, a.pairs, m, walk, total_beside, [](int) { return 1.0f; });
 #endif
   }
 

@@ -25,7 +25,7 @@ MERCER_INLINE void write_stage_norms(const WideArguments& a, float* to, i64 bloc
 
 extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid_constant__ WideArguments a) {
   if (a.expanded != nullptr && a.expanded->stands) return;
-  if (a.split != nullptr && a.split->rated != 0) return;
+  if (a.split != nullptr && a.split->rated == MERCER_RATED_YES) return;
   const i64 at = (i64)blockIdx.x * IMAGE_THREADS + threadIdx.x;
   const int wide = a.wide + a.beside_wide;
   const int column = (int)(at % wide), half = (int)(at / wide % 2), step = (int)(at / wide / 2 % 4);

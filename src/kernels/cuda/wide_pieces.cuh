@@ -56,11 +56,11 @@ struct Pieces {
 #define SECOND_ROW 8
 #endif
 
-// Of `columns` columns and of a lane's rows, from m on, times `factor`, to a range's part of an array. A range's later
-// sums are added to the earlier ones, by the thread that stored those.
-template <int COUNT>
+// Of `columns` columns and of a lane's rows, from m on, times factor(0) and factor(1), to a range's part of an array. A
+// range's later sums are added to the earlier ones, by the thread that stored those.
+template <int COUNT, class Factor>
 MERCER_INLINE void store_columns(float* partial, int columns, const PairArguments& p, i64 m, const Walk& walk,
-                                 const float (&total)[COUNT], float factor) {
+                                 const float (&total)[COUNT], const Factor& factor) {
 #pragma unroll
   for (int i = 0; i < COUNT; ++i) {
     const int e = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
@@ -70,13 +70,14 @@ MERCER_INLINE void store_columns(float* partial, int columns, const PairArgument
 #if EXPANDED == 1
     const float sum = total[i] * p.row_factors[row];
 #else
-    const float sum = total[i] * factor;
+    const float sum = total[i] * factor(i % 4 / 2);
 #endif
     to = walk.is_first_sum() ? sum : to + sum;
   }
 }
+template <class Factor>
 MERCER_INLINE void store_sums(const PairArguments& p, i64 m, const Walk& walk, const float (&total)[WIDE / 2],
-                              float factor) {
+                              const Factor& factor) {
   float* const partial = (float*)p.out + (i64)walk.split * p.partial_columns * p.partial_ld;
   store_columns(partial, p.columns, p, m, walk, total, factor);
 }

@@ -175,7 +175,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
         if (walk.n0 + own + i / 4 * 8 + i % 2 >= p.n) values[i] = 0;
     };
 #endif
-    sums.add_tile(a, shared, m, walk, make, [] { return 1.0f; });
+    sums.add_tile(a, shared, m, walk, make, [](int) { return 1.0f; });
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.panels_empty(ring.stage));
     ring.advance();
