@@ -10,6 +10,7 @@ import mercer as mc
 import pytest
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("torch.fx.experimental.proxy_tensor")
 
 NORMS = (0, 0.5, 1, 1.5, 2, 2.5, 3, math.inf)
 MODES = (
@@ -170,10 +171,17 @@ def test_autocast_computes_in_float32(patched, second):
     assert len(patched) == 2
 
 
-def test_under_compile_vmap_and_subclasses(patched):
+def test_under_compile():
     x, z = points(4, 3), points(5, 3)
-    compiled = torch.compile(lambda a, b: torch.cdist(a, b, p=1.3) + 1, backend="eager")
-    torch.testing.assert_close(compiled(x, z), brute(x, z, 1.3) + 1)
+    with mc.patch("torch.cdist"):
+        compiled = torch.compile(
+            lambda a, b: torch.cdist(a, b, p=1.3) + 1, backend="eager", fullgraph=True
+        )
+        torch.testing.assert_close(compiled(x, z), brute(x, z, 1.3) + 1)
+
+
+def test_under_vmap_and_of_subclasses(patched):
+    x, z = points(4, 3), points(5, 3)
     rows = torch.vmap(lambda a: torch.cdist(a[None], z)[0])(x)
     torch.testing.assert_close(rows, brute(x, z, 2))
 
@@ -183,6 +191,23 @@ def test_under_compile_vmap_and_subclasses(patched):
     found = torch.cdist(x.as_subclass(Named), z)
     assert type(found) is Named
     torch.testing.assert_close(found.as_subclass(torch.Tensor), brute(x, z, 2))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_tracers_see_a_call_and_earlier_scripts_the_original():
+    x, z = points(4, 3), points(5, 3)
+
+    def distances(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.cdist(a, b, p=1.5)
+
+    expected, script = brute(x, z, 1.5), torch.jit.script(distances)
+    with mc.patch("torch.cdist"):
+        torch.testing.assert_close(script(x, z), expected)
+        assert "mercer" not in str(script.inlined_graph)
+        traced = torch.jit.trace(distances, (x, z))
+        torch.testing.assert_close(traced(2 * x, 2 * z), 2 * expected)
+        graph = torch.fx.experimental.proxy_tensor.make_fx(distances)(x, z).graph
+        assert "mercer.pairwise" in str(graph)
 
 
 @pytest.mark.parametrize("p", NORMS)
