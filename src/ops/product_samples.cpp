@@ -68,14 +68,15 @@ ProductSamples::ProductSamples(int device) : device_(cuda_device(device).index) 
 
 double ProductSamples::milliseconds(const plan::ProductSample& sample) {
   constexpr std::size_t kCalls = 5;
-  const auto [type, stores, n, k, columns] = sample;
+  const Dtype type = sample.type;
+  const std::int64_t n = sample.points, k = sample.features, columns = sample.columns;
   const std::int64_t inputs = n * (2 * k + columns), element = static_cast<std::int64_t>(size_of(type));
   const SampleMemory memory(device_, (inputs + n * columns) * element);
   memory.upload(type == Dtype::float64 ? drawn<double>(inputs) : drawn<float>(inputs));
   const Tensor x = memory.array(0, type, {n, k}), z = memory.array(n * k * element, type, {n, k});
   const Tensor v = memory.array(2 * n * k * element, type, {n, columns});
   const Tensor out = memory.array(inputs * element, type, {n, columns});
-  Context& context = stores ? stores_ : type == Dtype::float64 ? double_passes_ : passes_;
+  Context& context = sample.stores ? stores_ : type == Dtype::float64 ? double_passes_ : passes_;
   const auto call = [&] { kernel_product(formula_of(type), x, &z, v, out, {.verb = kTune}, context); };
   call();
   const CudaScope scope(device_);

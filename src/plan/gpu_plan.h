@@ -201,8 +201,8 @@ struct PairProducts {
                                                            // the states of `split` (plan/sum_planes.h)
   GpuTile double_tile;        // of float64, where it does (kernels/cuda/double_products.cuh)
   bool deep_doubles = false;  // 16 features a product, of compute capability 9.0 on; else four
-  /// Of products that store values in pieces (kernels/cuda/bilinear_kept.cuh): of these, and of what they are a factor
-  /// of. Null where none are.
+  /// Products may store values in pieces (kernels/cuda/bilinear_kept.cuh): the plan that makes these, and that of the
+  /// products that they are a factor of. Null where none are stored.
   std::shared_ptr<const GpuPairPlan> kept_values, kept_products;
 };
 
