@@ -7,7 +7,7 @@ Small matrices are factored in blocks that `mercer.linalg` takes in the capture 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,12 @@ import numpy as np
 import mercer as mc
 from mercer.models._arrays import Space, library_of
 from mercer.models._base import checked_alpha
+from mercer.models._costs import BLOCK, LEFT
 from mercer.models._kernels import FittedKernel
-from mercer.models._solve import LEFT, auto_rank
+from mercer.models._solve import auto_rank
 
 #: Steps where max_iter is None, and columns of the preconditioner at most where rank is "auto".
 STEPS, MOST = 50, 512
-#: Rows of a matrix that is factored in a capture.
-BLOCK = 64
 #: The residual of random signs: the error of their quadratic form is of the order of its square.
 LOOSELY = 0.1
 #: What a block of pivots gets on its diagonal, as a part of it: drawn at once, some may be near
@@ -220,13 +219,16 @@ class Inverse:
         return found.sum(1) / found.shape[1] + slope * (exact - middle)
 
 
-def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int, seed: int,
-             enough: float | None = None) -> tuple[Any, Any]:  # fmt: skip
+def low_rank(
+    kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int, seed: int,
+    goes_on: Callable[[int, float, float], bool] | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
     """(F [n, rank], the mean diagonal that F F^T leaves of S K S), by randomly pivoted Cholesky.
 
     A block of rows is drawn at once, each with the probability of what is left of its diagonal.
-    With rank 0 nothing is read, and 0 is said to be left. enough: the mean diagonal at which a
-    block is the last one; where it is None, no number is read.
+    With rank 0 nothing is read, and 0 is said to be left. goes_on: whether there is another block
+    after so many rows, with what they leave of the mean diagonal, and with a largest eigenvalue as
+    the sum of all elements has it; where it is None, no number is read.
     """
     if rank == 0:
         return space.zeros(x.shape[0], 0), space.zeros(1)[0]
@@ -236,6 +238,7 @@ def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int, 
     diagonal = diagonal if scale is None else diagonal * scale[:, 0] ** 2
     left, factor = diagonal + 0, space.zeros(rank, n)  # F^T, whose rows lie together
     rounding = 64 * float(np.finfo(space.dtype).eps) * xp.amax(diagonal, 0)
+    largest = 0.0
     for start in range(0, rank, BLOCK):
         size = min(BLOCK, rank - start)
         drawn = -xp.log((_hashed(space, n, 1, seed + 1 + start)[:, 0] + 0.5) / 2**32)
@@ -252,9 +255,11 @@ def low_rank(kernel: FittedKernel, x: Any, scale: Any, space: Space, rank: int, 
         factor[start : start + size] = columns
         left = left - (columns * columns).sum(0)
         left = xp.where(left > 0, left, 0 * left)
-        if enough is not None and float(left.sum()) <= max(enough, float(rounding)) * n:
-            factor = factor[: start + size]
-            break
+        if goes_on is not None:
+            mean, largest = float(left.sum()) / n, largest + float((columns.sum(1) ** 2).sum()) / n
+            if not goes_on(start + size, mean, largest) or mean <= float(rounding):
+                factor = factor[: start + size]
+                break
     return factor.T, left.sum() / n
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 import mercer as mc
 from mercer.models._arrays import Space, host
+from mercer.models._costs import LEFT, TINY, Plan
 from mercer.models._fixed import low_rank
 from mercer.models._kernels import FittedKernel
-from mercer.models._solve import LEFT, TINY
 from mercer.models._spread import kind_of
 
 
@@ -24,12 +24,19 @@ class Inverse:
     """
 
     def __init__(self, kernel: FittedKernel, x: Any, scale: Any, space: Space, ridges: np.ndarray,
-                 rank: int, seed: int) -> None:  # fmt: skip
-        """The inverse of S K S for points x [n, d]; scale: S, [n, 1], or None."""
+                 rank: int, seed: int, plan: Plan | None = None) -> None:  # fmt: skip
+        """The inverse of S K S for points x [n, d]; scale: S, [n, 1], or None.
+
+        plan: that says how many columns pay, up to rank; where it turns, nothing else is made.
+        """
         self.space, self.n = space, x.shape[0]
         # A block of rows takes a pass over points in chunks: none for what is far below the ridge.
-        enough = 0.1 * float(min(ridges)) if kind_of(x) == "dask" else None
-        self.factor, left = low_rank(kernel, x, scale, space, min(rank, self.n), seed, enough)
+        goes_on = None if plan is None else plan.goes_on
+        if kind_of(x) == "dask":
+            goes_on = lambda rank, left, largest: left > 0.1 * float(min(ridges))  # noqa: E731
+        self.factor, left = low_rank(kernel, x, scale, space, min(rank, self.n), seed, goes_on)
+        if plan is not None and plan.has_turned:
+            return
         self.left = max(float(left), 0.0)
         values, self.vectors = mc.linalg.eigh(self.factor.T @ self.factor)
         self.values = np.maximum(host(values).astype("float64"), 0)

@@ -20,6 +20,7 @@ import numpy as np
 from mercer._progress import current, share_of_residual
 from mercer.models import _memory
 from mercer.models._arrays import Space, host
+from mercer.models._costs import Plan
 from mercer.models._inverse import Inverse
 from mercer.models._local_inverse import controls
 from mercer.models._solve import MAX_RANK, System, auto_rank, is_lost, most_products
@@ -64,11 +65,12 @@ class Found:
 @np.errstate(all="ignore")  # a singular matrix makes steps overflow, which residuals show
 def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: float,
           max_iter: int | None, probes: int, seed: int, x0: Any = None,
-          each: np.ndarray | None = None, name: str = "path") -> Found:  # fmt: skip
+          each: np.ndarray | None = None, name: str = "path",
+          plan: Plan | None = None) -> Found | None:  # fmt: skip
     """(S K S + ridge) a = b for b [n, k] and every ridge, from x0, and the traces of the inverses.
 
     each: [k], the number of the one ridge of each target. A column whose matrix shows itself not to
-    be positive definite is not met.
+    be positive definite is not met. None where a plan turns.
     """
     space, xp, (n, k), many = system.space, system.space.xp, b.shape, len(ridges)
     scales = _scales(b, space)  # squares neither overflow nor vanish
@@ -77,10 +79,12 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     copies = many if each is None else 1
     targets = copies * k
     system.require_columns(rank, targets + many * min(probes, FEW), name)
-    inverse = Inverse(system.kernel, system.x, system.scale, space, ridges, rank, seed)
+    inverse = Inverse(system.kernel, system.x, system.scale, space, ridges, rank, seed, plan)
+    if plan is not None and plan.has_turned:
+        return None
     each = np.repeat(np.arange(many), k) if each is None else each
     most = max_iter or (PATIENCE if probes else most_products(n))
-    run = _Run(system.with_ridge(0.0), ridges, inverse, tol, most, each)
+    run = _Run(system.with_ridge(0.0), ridges, inverse, tol, most, each, plan)
     counts = [run.count(i, probes) for i in range(many)]
     system.require_columns(rank, targets + sum(counts), name)
     draws = np.random.default_rng(seed).choice([-1.0, 1.0], (n, max(counts)))
@@ -99,6 +103,8 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     run.go()
     rest = rest if run.taken == before else None
     met, residual = run.polish(right, rest) if k else (np.ones(0, bool), 0.0)
+    if run.has_turned:
+        return None
     parts = [run.solved[:, i * k : (i + 1) * k] * space.array(scales) for i in range(copies)]
     met = met.reshape(copies, k).all(1)
     failed, lost = (own.reshape(copies, k).any(1) for own in (run.failed, run.lost))
@@ -121,9 +127,9 @@ class _Run:
     """
 
     def __init__(self, system: System, ridges: np.ndarray, inverse: Inverse, tol: float, most: int,
-                 each: np.ndarray) -> None:  # fmt: skip
+                 each: np.ndarray, plan: Plan | None = None) -> None:  # fmt: skip
         self.system, self.space, self.inverse = system, system.space, inverse
-        self.each, self.k = each, len(each)
+        self.each, self.k, self.plan = each, len(each), plan
         self.ridges, self.tol, self.most, self.taken = ridges, tol, most, 0
         self.solved = self.space.zeros(system.n, self.k)
         self.failed, self.ended, self.lost = (np.zeros(self.k, bool) for _ in range(3))
@@ -152,6 +158,8 @@ class _Run:
         self.low = self.ridges[which] / self.inverse.ridges[which]
         self.radau = 1 / np.maximum(self.low, 1e-300)
         self.part = np.full(len(which), 0.5)  # of a bracket, where the form lies
+        if self.plan is not None:
+            self.plan.begin()
         self._leave(gaps <= self.least, np.zeros(len(which), bool))
 
     def _preconditioned(self) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -179,7 +187,8 @@ class _Run:
             met = gaps <= self.tol * lengths
             left = np.flatnonzero(~met & ~self.failed)
             shares = gaps / np.where(lengths > 0, lengths, 1)
-            worst, is_out = shares[left].max(initial=0), self.taken >= self.most
+            worst = shares[left].max(initial=0)
+            is_out = self.taken >= self.most or self.has_turned
             if not left.size or is_out or (is_wide and not worst < 0.75 * last):
                 self.lost = is_lost(shares, self.start, self.ended, self.space)
                 return met, float(shares.max(initial=0))
@@ -202,9 +211,13 @@ class _Run:
 
     def go(self) -> None:
         """Steps until no column is left; forms are unknown where products run out before."""
-        while self.which.size and self.taken < self.most:
+        while self.which.size and self.taken < self.most and not self.has_turned:
             self._step()
         self._leave(np.ones(len(self.which), bool), self.owner >= self.k)
+
+    @property
+    def has_turned(self) -> bool:
+        return self.plan is not None and self.plan.has_turned
 
     def _step(self) -> None:
         space = self.space
@@ -234,6 +247,8 @@ class _Run:
         done |= (self.owner >= self.k) & (narrow <= 2 * BRACKET * self.form)
         ended = bad | ~(new > 0)
         self.ended[self.owner[ended & ~done & (self.owner < self.k)]] = True
+        if self.plan is not None and not done.all():
+            self.plan.turns(self.taken, float((gaps / np.maximum(self.least, 1e-300)).max()))
         self._leave(done | ended, failed)
 
     def _tell(self, gaps: np.ndarray) -> None:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import mercer as mc
+from mercer.models._costs import LEAST, PROMISES
 
 if TYPE_CHECKING:
     from mercer.models._solve import System
 
-#: Points from which on a factor takes longer than the products that refine it.
-LEAST = 2000
-#: What each step is to leave of the one before it, at most; and what an estimate of the condition
-#: promises before one is tried.
-LEAVES, PROMISES = 0.1, 0.03
+#: What each step is to leave of the one before it, at most.
+LEAVES = 0.1
 #: The last step, as a part of the solution; and where rounding ends them, at most.
 DONE, ENOUGH = 1e-12, 1e-9
 STEPS = 12

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import mercer as mc
 from mercer.linalg._sap import block_of
-from mercer.models import _memory
+from mercer.models import _costs, _memory
 from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
 from mercer.models._products import is_shared, operator
@@ -26,8 +26,10 @@ from mercer.models._spread import kind_of
 SOLVERS = ("auto", "direct", "cg")
 #: And with blocks of rows, for which the kernel must be a formula.
 ALL_SOLVERS = (*SOLVERS, "sap")
-#: Points up to which a Cholesky factor is the quickest way.
+#: Points up to which "auto" leaves what a Cholesky factor would; on devices, has one.
 DIRECT = {"cpu": 6000, "cuda": 32768}
+#: The residual of float64 for it.
+EXACTLY = 1e-12
 #: Points beyond which blocks of rows serve tolerances from LOOSE on sooner. Devices make a wide
 #: factor soon, and keep it up to so many times as many points.
 MANY, LOOSE, MORE_ON_DEVICES = 500_000, 1e-2, 4
@@ -162,23 +164,23 @@ class System:
             raise ValueError(f"solver must be one of {ALL_SOLVERS}. Received {solver!r}")
         s = self.scale
         b = b if s is None else s * b
-        reach = self._reach()
-        few = self.n <= DIRECT[self.space.device.partition(":")[0]] or (
-            self.space.on_device and reach > tol and self.fits()
-        )
-        few = few and not self.is_shared
-        iterates = solver == "cg" or (solver == "auto" and not few and not self._is_for_blocks(tol))
+        reach, may_turn = self._reach(), solver == "auto" and not self.is_shared
+        plan = None
+        if solver == "auto":
+            exactly = min(tol, max(reach, EXACTLY)) if self._is_small else tol
+            plan = None if keep_factor or max_iter else self._plan(b.shape[1], rank, exactly)
+            solver = self._chosen(plan, tol, reach > tol)
+        wanted = tol if plan is None else plan.tol
         # residuals of `_paths` go below float32, but by passes over chunks
-        goes_on = iterates and not self.is_in_chunks and not self._takes_one_ridge
+        goes_on = solver == "cg" and not self.is_in_chunks and not self._takes_one_ridge
         if reach > tol and not goes_on:
             self._warn_of_float32(reach, tol, name)
-        if solver == "direct" or (solver == "auto" and few):
+        if solver == "direct":
             return self._direct(b, keep_factor, name)
-        may_turn = solver == "auto" and not self.is_shared
-        if may_turn and max_iter is None and not self._is_for_blocks(tol):
-            max_iter = self._budget(b.shape[1])
+        if may_turn and solver == "cg" and max_iter is None and self.space.on_device:
+            max_iter = max(20, self.n // 300)  # cost what a factor does
         x0 = None if coef0 is None else self.unscaled(coef0)
-        if solver == "sap" or (solver == "auto" and self._is_for_blocks(tol)):
+        if solver == "sap":
             block = min(block_of(self.n), self.n)
             _memory.require_blocks(
                 self.n, block, b.shape[1], self.space, name, self.has_centers
@@ -186,10 +188,10 @@ class System:
             solution, converged = self._sap(b, tol, max_iter, x0, seed)
         else:
             self.require_columns(rank, b.shape[1], name)
-            solution, converged = self._cg(b, rank, tol, max_iter, x0, seed)
+            solution, converged = self._cg(b, rank, wanted, max_iter, x0, seed, plan)
         if converged:
             return solution
-        if may_turn and self.fits():
+        if solution is None or (may_turn and self.fits()):
             if reach > tol and goes_on:
                 self._warn_of_float32(reach, tol, name)
             return self._direct(b, keep_factor, name)
@@ -197,6 +199,34 @@ class System:
             raise self.not_definite()
         warn_unconverged(name, solution, tol)
         return solution
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether "auto" leaves what a factor would, whoever solves."""
+        return self.n <= DIRECT[self.space.device.partition(":")[0]]
+
+    def _chosen(self, plan: _costs.Plan | None, tol: float, is_out_of_reach: bool) -> str:
+        """Who begins as "auto"."""
+        if self._is_for_blocks(tol):
+            return "sap"
+        if plan is not None:
+            return "cg" if plan.is_worth_a_try() else "direct"
+        if self.is_shared:
+            return "cg"
+        loses = self.space.on_device and is_out_of_reach and self.fits()
+        return "direct" if self._is_small or loses else "cg"
+
+    def _plan(self, columns: int, rank: int | str, tol: float) -> _costs.Plan | None:
+        """Who looks on and may turn to a factor; on a CPU, where its matrix fits."""
+        from mercer.models import _paths
+
+        if self.is_shared or self.space.on_device or self._is_for_blocks(tol) or not self.fits():
+            return None
+        given = self.kernel.precomputed
+        costs = _costs.Costs(self.n, 0 if given else self.x.shape[1], columns, self.space.dtype,
+                             given, len(np.unique(self.ridge)))  # fmt: skip
+        most = _paths.rank_of(self, rank)
+        return _costs.Plan(costs, float(np.min(self.ridge)), tol, most, rank != "auto")
 
     def require_matrix(self, name: str) -> None:
         """MemoryError, with what would fit, where the matrix does not."""
@@ -219,12 +249,6 @@ class System:
 
     def _bytes_direct(self) -> int:
         return self.n * self.n * np.dtype(self.space.dtype).itemsize
-
-    def _budget(self, columns: int) -> int:
-        """Products that cost what a factorisation does: n^3 / 3 flop against n^2 pairs."""
-        if self.space.on_device:
-            return max(20, self.n // 300)
-        return max(20, int(self.n / (3 * (25 + 2 * self.x.shape[1] + 2 * columns))))
 
     def _direct(self, b: Any, keep_factor: bool, name: str) -> Solution:
         self.require_matrix(name)
@@ -279,8 +303,8 @@ class System:
         residual = self._residual(x, b)
         return Solution(self._coef(x), "sap", int(taken.max(initial=0)), residual), not info.any()
 
-    def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any,
-            seed: int) -> tuple[Solution, bool]:  # fmt: skip
+    def _cg(self, b: Any, rank: Any, tol: float, max_iter: int | None, x0: Any, seed: int,
+            plan: _costs.Plan | None) -> tuple[Solution | None, bool]:  # fmt: skip
         max_iter = max_iter or most_products(self.n)
         if self._takes_one_ridge:
             from mercer.models import _low_rank
@@ -293,7 +317,9 @@ class System:
         each = np.broadcast_to(self.ridge, b.shape[1])
         ridges, each = np.unique(each, return_inverse=True)
         found = _paths.solve(self, b, ridges, rank=rank, tol=tol, max_iter=max_iter, probes=0,
-                             seed=seed, x0=x0, each=each)  # fmt: skip
+                             seed=seed, x0=x0, each=each, plan=plan)  # fmt: skip
+        if plan is not None and (found is None or found.failed.any()):
+            return None, False  # a factor says so, or is sooner
         if found.failed.any():
             raise self.not_definite()
         coef = self._coef(found.columns[0])
@@ -371,13 +397,6 @@ def in_groups(ridges: Any, b: Any, x0: Any, space: Space,
     coef = space.xp.concatenate([part.coef for part in parts], 1)[:, order]
     steps, residual = max(part.n_iter for part in parts), max(part.residual for part in parts)
     return Solution(space.array(coef), parts[0].solver, steps, residual)
-
-
-#: The part of what its factor leaves of the mean diagonal that a preconditioner's ridge has more:
-#: rough kernels take a third of the products, smooth ones as many as without.
-LEFT = 0.3
-#: The least ridge of a preconditioner.
-TINY = 1e-12
 
 
 def most_products(n: int) -> int:

@@ -127,9 +127,10 @@ class KernelRidge(RegressorScore, MultiOutputMixin, RegressorMixin, _Ridge):
     centers: a number, or points [m, d]; the function is then a sum over these alone, in memory of
     m x m, and ``partial_fit`` adds points. solver: "direct" (Cholesky), "cg" (conjugate gradients,
     nothing of n x n stored), "sap" (sketch and project, by blocks of rows), with centers "direct"
-    (sums over all points) or "falkon" (products); "auto" is direct where that is quickest, else
-    "cg" within the cost of a factor, and the factor where that does not converge and fits in
-    memory. rank: columns of the preconditioner of "cg".
+    (sums over all points) or "falkon" (products); "auto" begins with what is reckoned to be the
+    quicker of "direct" and "cg", and goes from "cg" to a factor, where its matrix fits in memory,
+    as soon as that is. Up to 6000 points (32768 on CUDA devices) it is as exact as a factor.
+    rank: columns of the preconditioner of "cg".
     tol: the relative residual that "cg" and "falkon" stop at; max_iter: their steps at most, by
     default the lesser of 10 n and 10 000 for "cg" and 100 for "falkon".
     solver="fixed" is "cg" with ``max_iter`` steps (50 where it is None) of which nothing is read:
