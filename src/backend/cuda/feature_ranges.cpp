@@ -9,7 +9,7 @@ namespace mercer::cuda {
 FeatureRanges::FeatureRanges(const PairKernels& kernels, const PairJob& job, std::int64_t groups, Workspace& workspace)
     : tile_(plan::adding_tile(*kernels.plan)), job_(job),
       split_(plan::split_features(*kernels.plan, job.x.count, job.z.count, job.features,
-                                  kernels.device->multiprocessors, job.costs().ranges)) {
+                                  job.hardware().multiprocessors, job.costs().ranges)) {
   const std::int64_t all = groups * ceil_div(job.x.count, tile_.tile_m) * ceil_div(job.z.count, tile_.tile_n);
   const std::int64_t bytes = std::int64_t{split_.ranges} * tile_.tile_m * tile_.tile_n * kernels.plan->split.states *
                              static_cast<std::int64_t>(size_of(job.type));

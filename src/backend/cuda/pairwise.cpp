@@ -114,7 +114,7 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
           "{}: at most 2^31 - 1 tiles of {} x {} pairs are offered in one call on CUDA. Received {} x {} pairs, "
           "{} times.",
           job.op, plan.tile.tile_m, plan.tile.tile_n, a.m, a.n, group_count);
-  if (split) return split->run(kernels.tile, a, blocks, plan.shared_bytes(job.features), workspace), true;
+  if (split) return split->run(kernels.common.tile, a, blocks, plan.shared_bytes(job.features), workspace), true;
   if (mixed) return mixed->run(a, group_count, blocks / group_count, out.dtype, workspace), true;
   launch_overlapping(kernels.common.tile, job, {blocks}, plan.tile.threads(), a, plan.shared_bytes(job.features));
   return true;
