@@ -34,7 +34,7 @@ def plan(n=6000, dtype="float32", ridge=0.1, tol=1e-4, rank=600, given=False, **
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_few_points_are_not_worth_a_try(dtype):
-    worth = [plan(n, dtype).is_worth_a_try() for n in (100, 500, 2000, 6000, 50_000)]
+    worth = [plan(n, dtype).costs.is_worth_a_try() for n in (100, 500, 2000, 6000, 50_000)]
     assert worth == [False, False, True, True, True]
 
 

@@ -95,6 +95,15 @@ class Costs:
             found += REFINES * (self.product + self.n**2 * self.columns * rates.stored)
         return CALL + self.ridges * found + 2 * self.n**2 * self.columns / rates.flops
 
+    @property
+    def may_refine(self) -> bool:
+        is_large = self.n >= LEAST and self.columns <= self.n // 100
+        return self.dtype == "float64" and is_large
+
+    def is_worth_a_try(self) -> bool:
+        """Whether the first pivots are cheap beside a factor."""
+        return self.preparation(BLOCK) <= PIVOTS * self.factor(self.may_refine)
+
 
 class Plan:
     """Looks on while conjugate gradients prepare and step, and says when a factor is sooner."""
@@ -104,8 +113,7 @@ class Plan:
         self.costs, self.ridge, self.tol = costs, max(ridge, 1e-300), tol
         self.rank, self.is_given = rank, is_given
         self.has_turned = False
-        self.refines = costs.dtype == "float64" and costs.n >= LEAST
-        self.refines &= costs.columns <= costs.n // 100
+        self.refines = costs.may_refine
         self._last: tuple[int, float] | None = None  # pivots and what they left, a block before
         self._prepared = 0.0
         self._gaps: list[float] = []
@@ -113,9 +121,6 @@ class Plan:
     @property
     def limit(self) -> float:
         return self.costs.factor(self.refines)
-
-    def is_worth_a_try(self) -> bool:
-        return self.costs.preparation(min(BLOCK, self.rank)) <= PIVOTS * self.limit
 
     def steps(self, rank: int, left: float, largest: float) -> float:
         """Of conjugate gradients, about."""

@@ -167,9 +167,8 @@ class System:
         reach, may_turn = self._reach(), solver == "auto" and not self.is_shared
         plan = None
         if solver == "auto":
-            exactly = min(tol, max(reach, EXACTLY)) if self._is_small else tol
-            plan = None if keep_factor or max_iter else self._plan(b.shape[1], rank, exactly)
-            solver = self._chosen(plan, tol, reach > tol)
+            fixed = keep_factor or max_iter is not None
+            solver, plan = self._chosen(b.shape[1], rank, tol, reach, fixed)
         wanted = tol if plan is None else plan.tol
         # residuals of `_paths` go below float32, but by passes over chunks
         goes_on = solver == "cg" and not self.is_in_chunks and not self._takes_one_ridge
@@ -205,28 +204,30 @@ class System:
         """Whether "auto" leaves what a factor would, whoever solves."""
         return self.n <= DIRECT[self.space.device.partition(":")[0]]
 
-    def _chosen(self, plan: _costs.Plan | None, tol: float, is_out_of_reach: bool) -> str:
-        """Who begins as "auto"."""
+    def _chosen(self, columns: int, rank: int | str, tol: float, reach: float,
+                fixed: bool) -> tuple[str, _costs.Plan | None]:  # fmt: skip
+        """Who begins as "auto", and who looks on and may turn to a factor, unless that is fixed."""
         if self._is_for_blocks(tol):
-            return "sap"
-        if plan is not None:
-            return "cg" if plan.is_worth_a_try() else "direct"
+            return "sap", None
         if self.is_shared:
-            return "cg"
-        loses = self.space.on_device and is_out_of_reach and self.fits()
-        return "direct" if self._is_small or loses else "cg"
+            return "cg", None
+        if not (fixed or self.space.on_device):
+            given = self.kernel.precomputed
+            costs = _costs.Costs(self.n, 0 if given else self.x.shape[1], columns, self.space.dtype,
+                                 given, np.size(np.unique(self.ridge)))  # fmt: skip
+            if not costs.is_worth_a_try():
+                return "direct", None
+            if self.fits():
+                return "cg", self._plan(costs, rank, tol, reach)
+        loses = self.space.on_device and reach > tol and self.fits()
+        return "direct" if self._is_small or loses else "cg", None
 
-    def _plan(self, columns: int, rank: int | str, tol: float) -> _costs.Plan | None:
-        """Who looks on and may turn to a factor; on a CPU, where its matrix fits."""
+    def _plan(self, costs: _costs.Costs, rank: int | str, tol: float, reach: float) -> _costs.Plan:
         from mercer.models import _paths
 
-        if self.is_shared or self.space.on_device or self._is_for_blocks(tol) or not self.fits():
-            return None
-        given = self.kernel.precomputed
-        costs = _costs.Costs(self.n, 0 if given else self.x.shape[1], columns, self.space.dtype,
-                             given, len(np.unique(self.ridge)))  # fmt: skip
+        exactly = min(tol, max(reach, EXACTLY)) if self._is_small else tol
         most = _paths.rank_of(self, rank)
-        return _costs.Plan(costs, float(np.min(self.ridge)), tol, most, rank != "auto")
+        return _costs.Plan(costs, float(np.min(self.ridge)), exactly, most, rank != "auto")
 
     def require_matrix(self, name: str) -> None:
         """MemoryError, with what would fit, where the matrix does not."""
