@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("sklearn", minversion="1.6")
 
+import mercer as mc
 from mercer.models import KernelRidge, _costs
 from mercer.models._arrays import Space
 from mercer.models._kernels import fit_kernel
@@ -138,3 +139,19 @@ def test_a_try_that_fails_ends_in_the_factor(monkeypatch):
         found = made.solve(y)
         assert found.solver == "direct"
         assert (found.coef == made.solve(y, solver="direct").coef).all()
+
+
+def test_a_given_matrix_of_float32_has_a_factor():
+    """Steps with it end at its rounding, short of what is wanted."""
+    x, y = data(2000)
+    x, y = x.astype("float32"), y.astype("float32")
+    model = KernelRidge("precomputed", alpha=1.0, random_state=0)
+    assert model.fit(mc.kernel_matrix(mc.gauss(bandwidth=2.0), x), y).solver_ == "direct"
+
+
+def test_no_ridge_at_all():
+    x, y = data(2000)
+    made = system(x, 0.0, "float64", "matern12")
+    found = made.solve(y)
+    assert found.solver == "direct"
+    assert found.residual < 1e-9

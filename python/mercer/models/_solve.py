@@ -211,21 +211,24 @@ class System:
             return "sap", None
         if self.is_shared:
             return "cg", None
+        given = self.kernel.precomputed
+        # steps with a float32 matrix that is given end at its rounding, which a factor reaches, too
+        fixed |= given and self._is_small and self.space.dtype == "float32"
         if not (fixed or self.space.on_device):
-            given = self.kernel.precomputed
             costs = _costs.Costs(self.n, 0 if given else self.x.shape[1], columns, self.space.dtype,
                                  given, np.size(np.unique(self.ridge)))  # fmt: skip
             if not costs.is_worth_a_try():
                 return "direct", None
             if self.fits():
-                return "cg", self._plan(costs, rank, tol, reach)
+                return "cg", self._plan(costs, rank, tol)
         loses = self.space.on_device and reach > tol and self.fits()
         return "direct" if self._is_small or loses else "cg", None
 
-    def _plan(self, costs: _costs.Costs, rank: int | str, tol: float, reach: float) -> _costs.Plan:
+    def _plan(self, costs: _costs.Costs, rank: int | str, tol: float) -> _costs.Plan:
         from mercer.models import _paths
 
-        exactly = min(tol, max(reach, EXACTLY)) if self._is_small else tol
+        least = max(EXACTLY, self._rounding())
+        exactly = min(tol, least) if self._is_small else tol
         most = _paths.rank_of(self, rank)
         return _costs.Plan(costs, float(np.min(self.ridge)), exactly, most, rank != "auto")
 
@@ -359,11 +362,14 @@ class System:
 
     def _reach(self) -> float:
         """The relative residual that rounding leaves of steps in float32; 0 in float64."""
-        if self.space.dtype != "float32":
-            return 0.0
+        return self._rounding() if self.space.dtype == "float32" else 0.0
+
+    def _rounding(self) -> float:
+        """The relative residual that rounding leaves."""
         some = self.x if self.kernel.precomputed else self.space.array(self.x[:1])
         top = abs(float(self.kernel.diagonal(some)[0]))
-        return 6e-8 * self.n**0.5 * top / max(float(np.min(self.ridge)), 1e-300)
+        unit = float(np.finfo(self.space.dtype).eps) / 2
+        return unit * self.n**0.5 * top / max(float(np.min(self.ridge)), 1e-300)
 
     def _warn_of_float32(self, reach: float, tol: float, name: str) -> None:
         warnings.warn(
