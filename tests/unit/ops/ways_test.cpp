@@ -206,6 +206,36 @@ TEST(Ways, ValuesOfFewPairsAreStoredForManyColumns) {
   EXPECT_EQ(way_of_call(product(kLaplace, {2116, 321, 609}, 449), context), "direct");
 }
 
+/// Values on tensor cores that the way of the passes does not store itself: of inner products, of rows.
+TEST(Ways, ValuesOnTensorCoresAreStoredForManyColumns) {
+  constexpr const char *kCubes = "(1+sum(x*z)/b)^3", *kGauss = "exp(-sum(square(x-z))/(2*b^2))";
+  const auto product = [](const char* text, ExplainShape shape, std::int64_t columns) {
+    return Case{.text = text, .verb = plan::Verb::product, .shape = shape, .columns = columns};
+  };
+  Context context;
+  for (const Case& c : {product(kCubes, {20000, 20000, 784}, 512), product(kGauss, {1000, 100000, 784}, 512)})
+    EXPECT_EQ(way_of_call(c, context), "materialised") << c.to_text();
+  for (const Case& c : {product(kCubes, {20000, 20000, 784}, 100), product(kCubes, {20000, 20000, 64}, 200),
+                        product(kGauss, {20000, 20000, 784}, 512), product(kGauss, {50000, 50000, 64}, 512)})
+    EXPECT_EQ(way_of_call(c, context), "gemm_sum") << c.to_text();
+}
+
+/// Blocks share the features of few tiles; many tiles fill the device, and little work is no gain.
+TEST(Ways, FewTilesOfManyFeaturesAreShared) {
+  constexpr const char *kDot = "sum(x*z)", *kPower = "sum(abs(x-z)^1.3)", *kL1 = "sum(abs(x-z))";
+  const auto matrix = [](const char* text, ExplainShape shape, Dtype type = Dtype::float32) {
+    return Case{.text = text, .shape = shape, .points = type};
+  };
+  Context context;
+  for (const Case& c : {matrix(kDot, {370, 1570, 1257}), matrix(kDot, {13066, 144, 1877}, Dtype::float64),
+                        matrix(kPower, {201, 135, 48}, Dtype::float64), matrix(kL1, {300, 400, 3000})})
+    EXPECT_EQ(way_of_call(c, context), "split_k") << c.to_text();
+  for (const Case& c : {matrix(kL1, {1000, 1000, 1000}), matrix(kL1, {100, 100, 40}), matrix(kL1, {10000, 10000, 64}),
+                        matrix(kPower, {201, 135, 16}, Dtype::float64)})
+    EXPECT_EQ(way_of_call(c, context), "direct") << c.to_text();
+  EXPECT_EQ(way_of_call(matrix(kDot, {5000, 5000, 784}), context), "gemm_sum");
+}
+
 TEST(Ways, ForcedOnesAreTakenWhateverTheSizes) {
   const Case small{
       .text = "exp(-sum(abs(x-z))/b)", .verb = plan::Verb::product, .shape = {300, 200, 40}, .columns = 20};
