@@ -202,6 +202,26 @@ TEST(LinearDoubles, Backwards) {
   });
 }
 
+TEST(LinearDoubles, OuterProducts) {
+  by_doubles([](TestContext& context) {
+    constexpr std::int64_t kM = 12, kK = 34, kOutputs = 2;
+    const Array x = normal(kType, {kM, kK}, 1), z = normal(kType, {60, kK}, 2), coef = normal(kType, {kOutputs, 60}, 3);
+    const Tensor zt = z;
+    const Expr f = parse("exp(-sum((x-z)^2)/50)");
+    const Array out(kType, {kK, kK});
+    kernel_agop(f, x, &zt, coef, out, {}, context);
+    const Field g = expected_field(differentiate(f, points().x), x, z, coef);
+    double size = 0;
+    for (const double norm : g.norms) size += norm * norm;
+    each_index({kK, kK}, [&](const Shape& at) {
+      double sum = 0;
+      for (std::int64_t row = 0; row < kOutputs * kM; ++row)
+        sum += g.values[row * kK + at[0]] * g.values[row * kK + at[1]];
+      ASSERT_TRUE(within(out(at[0], at[1]), sum, 16 * unit(kType) * size, kType)) << at[0] << "," << at[1];
+    });
+  });
+}
+
 TEST(LinearDoubles, SizesOfPartsAndRanges) {
   constexpr std::int64_t kBytes = std::int64_t{256} << 20;
   const plan::LinearSizes all = plan::double_sizes(8192, 8192, 784, 1, 2, kBytes);
