@@ -222,7 +222,7 @@ MERCER_INLINE void tell_rated(SplitState& s, bool stands) {
 // Of a lane's rows, what sums are multiplied with, and the largest exponents of pairs that need not be computed again,
 // but for what those of their columns add.
 struct RatedRows {
-  static constexpr float kSlack = 0.75f * SLACK_OF_ALLOWANCE * 1.44269504f + POWER_EXPONENT;
+  static constexpr float kSlack = 0.75f * SLACK_OF_ALLOWANCE * 1.44269504f;
   float scales[2], limits[2], factors[2];
   MERCER_METHOD void start(const PointNorm (&x)[2], const float* params, float at_zero) {
     const float rate = rate_of_squares(params);
@@ -235,7 +235,7 @@ struct RatedRows {
     }
   }
   MERCER_METHOD float factor(int h) const { return factors[h]; }
-  // Which exponents are those of pairs that cancel, the last one lowest.
+  // Which exponents, with POWER_EXPONENT, are those of pairs that cancel, the last one lowest.
   MERCER_METHOD u32 cancelling(const float (&exponents)[16], const StageNorms& columns) const {
     u32 mask = 0;
 #pragma unroll
@@ -244,24 +244,24 @@ struct RatedRows {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float limit = mul_add(1 - CANCELS_BELOW, i % 2 == 0 ? z.x : z.y, limits[i / 2]);
-        mask = mask << 1 | (exponents[j * 4 + i] <= limit ? 0 : 1);
+        mask = mask << 1 | (exponents[j * 4 + i] - POWER_EXPONENT <= limit ? 0 : 1);
       }
     }
     return mask;
   }
-  // The powers of two of a strip. Few strips have a pair that cancels: the least exponent of the columns tells of most
-  // that they have none.
+  // The powers of two of a strip. Few strips have a pair that cancels: the largest product of a row and the least
+  // exponent of the columns tell of most that they have none.
   MERCER_METHOD void values(float (&values)[16], const float* sum, const StageNorms& columns, const PairArguments& p,
                             i64 m, i64 n) const {
     const float of_columns = columns.scale(), times[2] = {scales[0] * of_columns, scales[1] * of_columns};
-    float most[2], least = INFINITY;
+    float most[2] = {};
 #pragma unroll
     for (int at = 0; at < 16; ++at) {
-      const int h = at / 2 % 2;
-      values[at] = mul_add(times[h], sum[at], POWER_EXPONENT);
-      most[h] = at % 4 == h * 2 && at < 4 ? values[at] : fmaxf(most[h], values[at]);
-      least = fminf(least, values[at]);
+      values[at] = mul_add(times[at / 2 % 2], sum[at], POWER_EXPONENT);
+      most[at / 2 % 2] = fmaxf(most[at / 2 % 2], fabsf(sum[at]));
     }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) most[h] *= fabsf(times[h]);
     const float bound = columns.bound() * (1 - CANCELS_BELOW);
     if (__any_sync(0xffffffffu, !(most[0] <= limits[0] + bound && most[1] <= limits[1] + bound))) {
       const u32 mask = cancelling(values, columns);
@@ -272,11 +272,11 @@ struct RatedRows {
         const float of_row = (limits[pair / 2 % 2] - kSlack) * (1.0f / (1 - CANCELS_BELOW));
         return mul_add(rate, square, of_row + (pair % 2 == 0 ? z.x : z.y)) + POWER_EXPONENT;
       }, POWER_EXPONENT);
-      most[0] = most[1] = -INFINITY;
+      most[0] = most[1] = 0;
 #pragma unroll
-      for (int at = 0; at < 16; ++at) most[0] = fmaxf(most[0], values[at]), least = fminf(least, values[at]);
+      for (int at = 0; at < 16; ++at) most[0] = fmaxf(most[0], fabsf(values[at] - POWER_EXPONENT));
     }
-    if (!(fmaxf(most[0], most[1]) <= POWER_EXPONENT + MOST_POWER && least >= POWER_EXPONENT - MOST_POWER))
+    if (!(fmaxf(most[0], most[1]) <= MOST_POWER))
       if (p.split->rated != MERCER_RATED_BEYOND) atomicMax(&p.split->rated, MERCER_RATED_BEYOND);
 #pragma unroll
     for (int at = 0; at < 16; ++at) values[at] = exp2_unit(values[at]);
