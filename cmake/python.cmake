@@ -8,6 +8,10 @@ find_package(nanobind CONFIG REQUIRED)
 file(GLOB module_sources CONFIGURE_DEPENDS python/src/*.cpp)
 # STABLE_ABI: from Python 3.12 on, where wheel.py-api in pyproject.toml asks for it; else it is nothing.
 nanobind_add_module(_mercer STABLE_ABI NB_STATIC NOMINSIZE ${module_sources})
+# Under the stable ABI Python.h no longer brings <cstdio>, which nanobind's headers use; libc++ does not either.
+if(TARGET nanobind-static-abi3)
+  target_compile_options(nanobind-static-abi3 PUBLIC -include cstdio)
+endif()
 target_include_directories(_mercer PRIVATE python/src)
 set(module_stages ${MERCER_STAGE_TARGETS})
 list(REMOVE_ITEM module_stages mercer_c_api mercer_compat)  # libmercer's, libmercer_fastkron's

@@ -9,6 +9,15 @@
 
 #include <utility>
 
+#if !defined(__GLIBCXX__)
+#include <pthread.h>
+#include <setjmp.h>
+extern "C" {  // glibc's, behind pthread_cleanup_push in C
+void __pthread_register_cancel(__pthread_unwind_buf_t* buffer);
+void __pthread_unregister_cancel(__pthread_unwind_buf_t* buffer);
+}
+#endif
+
 namespace mercer::python {
 
 /// Whether this thread gave the lock up while Python ended: it is the one that ends it, by a destructor that computes.
@@ -18,6 +27,7 @@ inline thread_local bool ends_python = false;
   for (;;) ::pause();
 }
 
+#if defined(__GLIBCXX__)
 /// What `work` returns, which may give the lock up and take it again.
 template <class Work>
 auto end_asleep(const Work& work) {
@@ -27,6 +37,22 @@ auto end_asleep(const Work& work) {
     sleep_until_the_end();
   }
 }
+#else
+/// Elsewhere than in libstdc++ no handler sees that unwinding, and an unwinder that is linked into the module must not
+/// meet glibc's. glibc jumps to a registered place before it comes to this frame.
+template <class Work>
+auto end_asleep(const Work& work) {
+  __pthread_unwind_buf_t place;
+  if (__sigsetjmp(reinterpret_cast<__jmp_buf_tag*>(place.__cancel_jmp_buf), 0) != 0) sleep_until_the_end();
+  __pthread_register_cancel(&place);
+  struct Leave {
+    __pthread_unwind_buf_t* place;
+    ~Leave() { __pthread_unregister_cancel(place); }
+  };
+  const Leave leave{&place};
+  return work();
+}
+#endif
 
 template <class Take>
 auto take_lock_or_sleep(const Take& take) {
