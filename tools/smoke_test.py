@@ -66,6 +66,33 @@ def commands(x: np.ndarray) -> None:
         check("mercer cdist", np.load(out), mc.cdist(x, x))
 
 
+END = """
+import threading, time
+import numpy as np, mercer as mc
+
+class Late:
+    def __del__(self, clock=time.perf_counter):
+        begin = clock()
+        while clock() - begin < 0.5:  # Python ends, and this thread holds its lock
+            pass
+
+def work(x=np.ones((700, 50))):
+    while True:
+        mc.cdist(x, x, p=1.3)
+
+keep = Late()
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+"""
+
+
+def end_of_python() -> None:
+    """While a daemon thread computes: CPython unwinds it, which no C++ may take part in."""
+    done = subprocess.run([sys.executable, "-c", END], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"Python must end with 0. Received {done.returncode}: {done.stderr}")
+
+
 def main() -> int:
     if found := [name for name in ("cc", "c++", "gcc", "g++", "clang") if shutil.which(name)]:
         raise SystemExit(f"No compiler may be on the PATH. Found {found}.")
@@ -76,6 +103,7 @@ def main() -> int:
     verbs(x, z)
     linear_algebra(x)
     commands(x)
+    end_of_python()
     print(f"mercer {mc.__version__} on Python {sys.version.split()[0]}: all is well")
     return 0
 
