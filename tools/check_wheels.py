@@ -13,6 +13,7 @@ import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -63,6 +64,14 @@ def check_metadata(text: str) -> None:
             fail(f"the metadata must say {line}", text.split("\n\n")[0])
 
 
+def tracked() -> set[str]:
+    """Files of the repository; none where it is no checkout of git."""
+    if shutil.which("git") is None:
+        return set()
+    known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    return set(known.stdout.split("\n")) if known.returncode == 0 else set()
+
+
 def check_sdist(archive: pathlib.Path) -> None:
     with tarfile.open(archive) as file:
         names = [name.partition("/")[2] for name in file.getnames()]
@@ -72,11 +81,9 @@ def check_sdist(archive: pathlib.Path) -> None:
         fail("the sdist must have all that a build reads", f"none of {sorted(missing)}")
     if strange := [name for name in names if NEVER.search(name) or BENCHMARKS.search(name)]:
         fail("the sdist must have no tests, benchmarks or built files", strange)
-    known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    if known.returncode == 0:
-        tracked = set(known.stdout.split("\n")) | {"PKG-INFO"}
-        if strange := sorted(set(names) - tracked):
-            fail("the sdist must have files of the repository only", strange)
+    known = tracked()
+    if known and (strange := sorted(set(names) - known - {"PKG-INFO"})):
+        fail("the sdist must have files of the repository only", strange)
     require_notices(names, "the sdist")
     print(f"{archive.name}: {len(names)} files, {archive.stat().st_size / 2**20:.1f} MB")
 
@@ -128,7 +135,7 @@ def check_quickly(settings: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="mercer-check-") as folder:
         code = "import sys, scikit_build_core.build as b; print(b.build_sdist(sys.argv[1]))"
         run(sys.executable, "-c", code, folder, cwd=ROOT)
-        check_sdist(*[next(pathlib.Path(folder).glob("*.tar.gz"))])
+        check_sdist(next(pathlib.Path(folder).glob("*.tar.gz")))
         options = [f"--config-settings={setting}" for setting in settings]
         run(sys.executable, "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps",
             "-w", folder, *options, ROOT)  # fmt: skip
