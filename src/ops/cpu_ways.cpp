@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/smallest.h"
 #include "plan/promotion.h"
 
 namespace mercer::ops {
@@ -106,8 +107,13 @@ void run_gemm(const PairCall& call, const cpu::PairProgram& program, const Batch
   });
 }
 
-void run_stored_product(const PairCall& call, const Formula& f, std::int64_t index, const cpu::ProductMember& member,
-                        std::int64_t columns, const Arguments& arguments, Context& context) {
+namespace {
+
+/// Values of one item, some rows at a time, by the best way of pairwise: body(values [rows][points], rows, the first
+/// row). The sides of the call are in turn.
+template <class Body>
+void for_each_part(const PairCall& call, const Formula& f, std::int64_t index, const Arguments& arguments,
+                   Context& context, const Body& body) {
   const cpu::PairItem item = call.item(index);
   const Tensor z = tensor_of(item.x);
   const std::int64_t points = item.x.count, all = item.z.count;
@@ -132,17 +138,38 @@ void run_stored_product(const PairCall& call, const Formula& f, std::int64_t ind
     const bool is_one_set = part == all && call.symmetric();
     pairwise(f, tensor_of(rows), is_one_set ? nullptr : &z, {memory.data(), call.type(), {rows.count, points}}, own,
              context);
-    cpu::OutputMatrix out = member.out;
-    out.data = static_cast<char*>(out.data) + first * out.row_stride * static_cast<std::int64_t>(size_of(out.dtype));
     for_each_group(1, context, own, [&](std::int64_t, const cpu::RunOptions& run) {
       if (call.type() == Dtype::float64)
-        multiply_values<double>({memory.as<double>(), rows.count, points, points}, member, columns, out, run);
-      else multiply_values<float>({memory.as<float>(), rows.count, points, points}, member, columns, out, run);
+        body(cpu::RowMatrix<double>{memory.as<double>(), rows.count, points, points}, first, run);
+      else body(cpu::RowMatrix<float>{memory.as<float>(), rows.count, points, points}, first, run);
     });
     if (arguments.progress && !arguments.progress(static_cast<double>(first + rows.count), static_cast<double>(all)) &&
         first + rows.count < all)
       throw Cancelled();
   }
+}
+
+/// The rows from this one on.
+cpu::OutputMatrix rows_from(cpu::OutputMatrix out, std::int64_t first) {
+  out.data = static_cast<char*>(out.data) + first * out.row_stride * static_cast<std::int64_t>(size_of(out.dtype));
+  return out;
+}
+
+}  // namespace
+
+void run_stored_product(const PairCall& call, const Formula& f, std::int64_t index, const cpu::ProductMember& member,
+                        std::int64_t columns, const Arguments& arguments, Context& context) {
+  for_each_part(call, f, index, arguments, context, [&](const auto& values, std::int64_t first, const auto& run) {
+    multiply_values(values, member, columns, rows_from(member.out, first), run);
+  });
+}
+
+void run_stored_nearest(const PairCall& call, const Formula& f, std::int64_t index, std::int64_t k,
+                        const cpu::OutputMatrix& values, const cpu::OutputMatrix& indices, const Arguments& arguments,
+                        Context& context) {
+  for_each_part(call, f, index, arguments, context, [&](const auto& rows, std::int64_t first, const auto& run) {
+    cpu::smallest(rows, k, rows_from(values, first), rows_from(indices, first), run);
+  });
 }
 
 }  // namespace mercer::ops

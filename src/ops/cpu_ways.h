@@ -29,4 +29,9 @@ void run_gemm(const PairCall& call, const cpu::PairProgram& program, const Batch
 void run_stored_product(const PairCall& call, const Formula& f, std::int64_t index, const cpu::ProductMember& member,
                         std::int64_t columns, const Arguments& arguments, Context& context);
 
+/// Likewise one item of knn.
+void run_stored_nearest(const PairCall& call, const Formula& f, std::int64_t index, std::int64_t k,
+                        const cpu::OutputMatrix& values, const cpu::OutputMatrix& indices, const Arguments& arguments,
+                        Context& context);
+
 }  // namespace mercer::ops

@@ -214,6 +214,14 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
     return cpu::OutputMatrix{ops::element(t, call.offset(index, strides)), t.dtype, t.strides[t.ndim() - 2],
                              t.strides.back()};
   };
+  plan::cpu::Request request = ops::cpu_request(call, plan::Verb::nearest);
+  request.columns = k;
+  if (&ops::choose_cpu_way(request, *program, context) == &plan::cpu::kStoredNearest) {
+    for (std::int64_t index = 0; index < call.items(); ++index)
+      ops::run_stored_nearest(call, f, index, k, matrix(values, index, value_strides),
+                              matrix(indices, index, index_strides), arguments, context);
+    return;
+  }
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     cpu::nearest(*program, call.item(index), call.values(index, program->plan().general.split.params), k,
                  matrix(values, index, value_strides), matrix(indices, index, index_strides), run);

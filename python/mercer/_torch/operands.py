@@ -199,6 +199,10 @@ def _bare(value: Tensor | float) -> Tensor | float:
 
 def like(gradient: Tensor, operand: Tensor) -> Tensor:
     """Summed over the axes along which the operand was broadcast."""
+    if type(gradient) is Tensor and type(operand) is Tensor:  # the shapes of others may be symbols
+        is_alike = gradient.dtype == operand.dtype and gradient.device == operand.device
+        if is_alike and gradient.shape == operand.shape:
+            return gradient
     return gradient.sum_to_size(operand.shape).to(operand.device, operand.dtype)
 
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backend/cpu/panel_sweep.h"
+#include "backend/cpu/smallest.h"
 
 namespace mercer::cpu {
 namespace {
@@ -140,19 +141,6 @@ class ReduceRun {
   std::vector<std::int64_t> index_;
   std::vector<double> sum_;
   std::vector<AlignedBuffer> scratch_;
-};
-
-/// (value, index) in the order of the result: ascending, NaN last, ties by index.
-template <class T>
-struct Neighbour {
-  T value;
-  std::int64_t index;
-  bool operator<(const Neighbour& other) const {
-    const bool nan = value != value, other_nan = other.value != other.value;
-    if (nan != other_nan) return other_nan;
-    if (!nan && value != other.value) return value < other.value;
-    return index < other.index;
-  }
 };
 
 /// The best so far per (range, column), laid out [range][panel][cols] as above: a list, and from k on a heap.

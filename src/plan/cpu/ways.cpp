@@ -44,8 +44,17 @@ double written(const Request& r, const PairForms& forms, const Costs& costs) {
   return r.pairs() * (whole ? costs.write : costs.copy) * r.bytes_of_type() / 4;
 }
 
-/// What a product adds to its pairs.
+/// Neighbours that all points keep in turn, of values in any order.
+double kept_neighbours(const Request& r) {
+  const double k = static_cast<double>(r.columns);
+  return static_cast<double>(r.n) * k * (1 + std::log(std::max(1.0, static_cast<double>(r.m) / k)));
+}
+
+/// What a product, and neighbours, add to their pairs.
 double columns_of(const Request& r, const Costs& costs) {
+  if (r.verb == Verb::nearest)
+    return static_cast<double>(r.n) * costs.nearest_point + r.pairs() * costs.nearest_pair +
+           kept_neighbours(r) * costs.heap_step;
   if (r.verb != Verb::product) return 0;
   const double columns = static_cast<double>(r.columns), outputs = static_cast<double>(r.n) * columns;
   return outputs * costs.product_state + r.pairs() * columns * costs.product_term * r.bytes_of_type() / 4;
@@ -146,7 +155,7 @@ double values_time(const Request& r, const PairForms& forms, const Costs& costs)
   values.m = swaps_sides(r.n, r.m) ? r.m : r.n;
   values.n = r.m + r.n - values.m;
   double least = 0;
-  for (const auto consider : {consider_few_points, consider_packed_halves, consider_packed_tile}) {
+  for (const auto consider : {consider_few_points, consider_gemm, consider_packed_halves, consider_packed_tile}) {
     const Considered said = consider(values, forms, costs);
     const auto* const offer = std::get_if<Offer>(&said);
     if (offer != nullptr && (least == 0 || offer->microseconds < least)) least = offer->microseconds;
@@ -168,8 +177,20 @@ Considered consider_materialised(const Request& r, const PairForms& forms, const
                "that of the values and of sums in order", static_cast<std::int64_t>(bytes)};
 }
 
+Considered consider_stored_nearest(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (r.m == 0 || r.n == 0) return Refusal{"there are no pairs"};
+  constexpr std::int64_t kMostInOrder = 32;
+  const double step = r.columns > kMostInOrder ? costs.heap_step : costs.ordered_step;
+  const double chosen = static_cast<double>(r.n) * costs.nearest_point + r.pairs() * costs.stored_pair +
+                        kept_neighbours(r) * step;
+  const double bytes = std::min(r.pairs() * r.bytes_of_type(), static_cast<double>(kValueBytes));
+  return Offer{values_time(r, forms, costs) + (costs.stored_call + chosen) * kMicro, "that of the values",
+               static_cast<std::int64_t>(bytes)};
+}
+
 constexpr const Way* kOfPairwise[] = {&kFewPoints, &kGemm, &kPackedHalves, &kPackedTile};
 constexpr const Way* kOfProduct[] = {&kMaterialised, &kPackedTile};
+constexpr const Way* kOfNearest[] = {&kStoredNearest, &kPackedTile};
 constexpr const Way* kOfGradient[] = {&kBothSides, &kPackedTile};
 constexpr const Way* kOfOthers[] = {&kPackedTile};
 
@@ -188,6 +209,8 @@ const Way kFewPoints{"few_points", "sums along the features of points where they
 const Way kGemm{"gemm", "inner products by OpenBLAS", consider_gemm};
 const Way kBothSides{"both_sides", "pairs are made once for the gradients by the points of both sides",
                      consider_both_sides};
+const Way kStoredNearest{"materialised", "values are stored, a part at a time, and the smallest of each row are kept",
+                         consider_stored_nearest};
 const Way kMaterialised{"materialised", "values are stored, a part at a time, and multiplied with v",
                         consider_materialised};
 
@@ -195,6 +218,7 @@ std::span<const Way* const> ways_of(Verb verb) {
   switch (verb) {
     case Verb::pairwise: return kOfPairwise;
     case Verb::product: return kOfProduct;
+    case Verb::nearest: return kOfNearest;
     case Verb::gradient: return kOfGradient;
     default: return kOfOthers;
   }

@@ -42,7 +42,8 @@ struct Way {
   Considered (*consider)(const Request& request, const PairForms& forms, const Costs& costs);
 };
 
-extern const Way kPackedTile, kPackedHalves, kFewPoints, kGemm, kMaterialised, kBothSides;
+extern const Way kPackedTile, kPackedHalves, kFewPoints, kGemm, kMaterialised, kStoredNearest,
+    kBothSides;
 
 /// Up to so many features few_points has points of z as lanes, not features, which it adds up in their order as
 /// packed_tile does: all ways of pairwise then have the same bits.

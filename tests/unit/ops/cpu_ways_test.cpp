@@ -211,6 +211,41 @@ TEST(CpuWays, ProductsByStoredValues) {
     }
 }
 
+/// Ties, NaN and infinities among them; both ways have the same neighbours in the same order.
+TEST(CpuWays, NeighboursOfStoredValues) {
+  for (const Dtype dtype : kWide)
+    for (auto [m, n, k, wanted] :
+         {std::array{3, 90, 40, 5}, {200, 8, 3, 8}, {7, 500, 2, 40}, {1, 1, 1, 1}, {2, 33, 5, 32}}) {
+      constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+      Array x = uniform(dtype, {m, k}, 1), z = uniform(dtype, {n, k}, 2);
+      for (std::int64_t p = 0; p < n; p += 3) z.set({p, 0}, p % 2 == 0 ? 0.5 : kNan);
+      for (std::int64_t p = 1; p < n; p += 5)
+        for (std::int64_t c = 0; c < k; ++c) z.set({p, c}, z(p / 2, c));
+      const Tensor zt = z;
+      const auto pairs = table(parse("sum((x-z)^2)"), x, z);
+      on_each_cpu_target([&](TestContext& context) {
+        Array values[2] = {Array(dtype, {m, wanted}), Array(dtype, {m, wanted})};
+        Array indices[2] = {Array(Dtype::int64, {m, wanted}), Array(Dtype::int64, {m, wanted}, {wanted + 1, 1})};
+        for (int way = 0; way < 2; ++way) {
+          context.set_ways(way == 0 ? "knn:packed_tile,pairwise:packed_tile" : "knn:materialised,pairwise:packed_tile");
+          knn("sum((x-z)^2)", x, &zt, wanted, values[way], indices[way], {}, context);
+        }
+        each_index({m, wanted}, [&](const Shape& i) {
+          const auto at = static_cast<std::int64_t>(indices[1](i[0], i[1]));
+          ASSERT_EQ(indices[0](i[0], i[1]), static_cast<double>(at)) << n;
+          const double expected = pairs[i[0]][at], found = values[1](i[0], i[1]);
+          const double bound = 8 * unit(dtype) * expected;
+          ASSERT_TRUE(std::isnan(expected) ? std::isnan(found) : std::abs(found - expected) <= bound);
+          if (i[1] == 0) return;
+          const double before = values[1](i[0], i[1] - 1);
+          const bool is_tie = before == found || (std::isnan(before) && std::isnan(found));
+          ASSERT_TRUE(std::isnan(found) || before <= found);
+          ASSERT_TRUE(!is_tie || indices[1](i[0], i[1] - 1) < static_cast<double>(at));
+        });
+      });
+    }
+}
+
 TEST(CpuWays, PartsOfStoredValuesKnowTheirRows) {
   if (lapack() == nullptr) GTEST_SKIP() << "OpenBLAS is not installed";
   constexpr const char* kText = "(1 + row)*exp(-abs(i - j)/50)/(1 + sum(abs(x-z)))";
@@ -270,6 +305,17 @@ TEST(CpuWays, ExplainHasAllOfThem) {
     const std::string said = explain(Formula(text), shape, Dtype::float32, "auto");
     for (const char* way : {"few_points", "gemm", "packed_halves", "packed_tile"})
       EXPECT_NE(said.find(std::string(" ") + way + ": "), std::string::npos) << said;
+    EXPECT_NE(said.find(std::string("\n* ") + taken + ": "), std::string::npos) << said;
+  }
+}
+
+TEST(CpuWays, FewNeighboursAreTakenFromStoredValues) {
+  GpuCall call;
+  call.verb = "knn";
+  call.columns = 5;
+  for (const auto& [shape, taken] :
+       {std::pair{ExplainShape{2, 5000, 44}, "materialised"}, {{3000, 30, 2}, "materialised"}}) {
+    const std::string said = explain(Formula("sum((x-z)^2)"), shape, Dtype::float32, "auto", call);
     EXPECT_NE(said.find(std::string("\n* ") + taken + ": "), std::string::npos) << said;
   }
 }
