@@ -1,6 +1,7 @@
 #include "backend/cpu/few_points.h"
 
 #include <algorithm>
+#include <array>
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/sum_range.h"
@@ -12,9 +13,11 @@ namespace {
 
 template <class T>
 struct Workspace {
-  AlignedBuffer acc, tile, row_slots, col_slots;
-  AlignedBuffer x, z;     // of points that do not lie as they are read
-  AlignedBuffer columns;  // a panel of z by features
+  T *acc = nullptr, *tile = nullptr;
+  T* columns = nullptr;  // a panel of z by features
+  AlignedBuffer tiles;   // these, where they are too large for the run's own memory
+  AlignedBuffer row_slots, col_slots;
+  AlignedBuffer x, z;  // of points whose features are not contiguous
   std::vector<std::int64_t> flagged;  // items with sums out of their range
 };
 
@@ -120,22 +123,26 @@ class FewPointsRun {
   void run_panels(const PairItem& item, std::int64_t index, std::int64_t q0, std::int64_t q1, const Workspace<T>& slots,
                   Workspace<T>& w) {
     const OutputMatrix out = out_of(index);
-    if (w.acc.size() == 0) {
-      w.acc = aligned_array<T>(rows_ * cols_);
-      w.tile = aligned_array<T>(rows_ * cols_);
-      std::fill_n(w.acc.template as<T>(), rows_ * cols_, T(0));
-    }
+    if (w.acc == nullptr) take_tiles(item.x.features, w);
     bool fits = true;
-    if (by_columns_ && w.columns.size() == 0) {
-      w.columns = aligned_array<T>(item.x.features * cols_);
-      std::fill_n(w.columns.template as<T>(), item.x.features * cols_, T(0));
-    }
     for (std::int64_t q = q0; q < q1 && fits; ++q) {
       if (q > q0) stop_if_cancelled();
-      if (by_columns_) turn_panel(item.z, q * cols_, w.columns.template as<T>());
+      if (by_columns_) turn_panel(item.z, q * cols_, w.columns);
       for (std::int64_t m = 0; m < item.x.count && fits; m += rows_) fits = run_tile(item, m, q * cols_, out, slots, w);
     }
     if (!fits) w.flagged.push_back(index);
+  }
+
+  /// An allocation of their size is a tenth of a call of a few points.
+  void take_tiles(std::int64_t features, Workspace<T>& w) {
+    const std::int64_t tile = static_cast<std::int64_t>(rows_) * cols_, columns = by_columns_ ? features * cols_ : 0;
+    const bool fits = &w == workspaces_.data() && 2 * tile + columns <= std::ssize(first_tiles_);
+    if (!fits) w.tiles = aligned_array<T>(2 * tile + columns);
+    w.acc = fits ? first_tiles_.data() : w.tiles.template as<T>();
+    w.tile = w.acc + tile;
+    w.columns = w.tile + tile;
+    std::fill_n(w.acc, tile, T(0));
+    std::fill_n(w.columns, columns, T(0));
   }
 
   /// Points n and up by their features.
@@ -162,10 +169,10 @@ class FewPointsRun {
     // Rows far apart share no lines; vectors must be whole.
     const bool goes_straight =
         epilogue_ == nullptr && is_direct && (by_columns_ ? block.cols == cols_ : block.rows == 1);
-    block.out = goes_straight ? target : w.acc.template as<T>();
+    block.out = goes_straight ? target : w.acc;
     block.out_stride = goes_straight ? out.row_stride : cols_;
     if (by_columns_) {
-      block.z = w.columns.template as<T>();
+      block.z = w.columns;
       block.z_stride = cols_;
     }
     sums_(block);
@@ -180,11 +187,11 @@ class FewPointsRun {
     args.row = slots.row_slots.template as<T>() + m * program_.packs.x.slots;
     args.col = slots.col_slots.template as<T>() + n * program_.packs.z.slots;
     args.params = (is_fast_ ? params_.fast : params_.general).data();
-    args.out = whole ? target : w.tile.template as<T>();
+    args.out = whole ? target : w.tile;
     args.out_stride = (whole ? out.row_stride : cols_) * static_cast<std::int64_t>(sizeof(T));
     args.rows = block.rows;
     (*epilogue_)(args);
-    if (!whole) copy(w.tile.template as<T>(), block, m, n, out);
+    if (!whole) copy(w.tile, block, m, n, out);
     return true;
   }
 
@@ -226,6 +233,7 @@ class FewPointsRun {
   const SumRange<T> range_;
   std::vector<Workspace<T>> workspaces_;
   Workspace<T> shared_;
+  alignas(64) std::array<T, 8192 / sizeof(T)> first_tiles_;  // of the first worker
 };
 
 }  // namespace

@@ -28,6 +28,7 @@ struct Costs {
   double stored_call = 1500;      // the call of pairwise that stores values
   double product_state = 1.4;     // an element of the result that is kept in double and written
   double product_term = 0.0105;   // a pair and column
+  double product_v = 2.2;         // an element of v, which is packed
   // neighbours: one that is kept, by a tile's heaps and in the rows of stored values; a point that has some; a pair
   double heap_step = 30, ordered_step = 7;
   double nearest_point = 40, nearest_pair = 0.06, stored_pair = 0.15;

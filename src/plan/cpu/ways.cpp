@@ -57,7 +57,8 @@ double columns_of(const Request& r, const Costs& costs) {
            kept_neighbours(r) * costs.heap_step;
   if (r.verb != Verb::product) return 0;
   const double columns = static_cast<double>(r.columns), outputs = static_cast<double>(r.n) * columns;
-  return outputs * costs.product_state + r.pairs() * columns * costs.product_term * r.bytes_of_type() / 4;
+  const double packed = static_cast<double>(r.m) * columns * costs.product_v;
+  return packed + outputs * costs.product_state + r.pairs() * columns * costs.product_term * r.bytes_of_type() / 4;
 }
 
 /// Whether a pair has the same bits as the one with its points in turn.

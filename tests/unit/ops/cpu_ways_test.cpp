@@ -309,6 +309,16 @@ TEST(CpuWays, ExplainHasAllOfThem) {
   }
 }
 
+/// A tile would pack all of v for a few points.
+TEST(CpuWays, WideProductsOfFewPointsAreStored) {
+  if (lapack() == nullptr) GTEST_SKIP() << "OpenBLAS is not installed";
+  GpuCall call;
+  call.verb = "kernel_product";
+  call.columns = 145;
+  const std::string said = explain(Formula("exp(-sum((x-z)^2))"), {6, 291, 5}, Dtype::float32, "auto", call);
+  EXPECT_NE(said.find("\n* materialised: "), std::string::npos) << said;
+}
+
 TEST(CpuWays, FewNeighboursAreTakenFromStoredValues) {
   GpuCall call;
   call.verb = "knn";
