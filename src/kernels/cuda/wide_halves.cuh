@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_halves(const _
       const int whole = multiply_factors(v, power, a, block);
       const float largest = largest_of(v);
       const int further = min(piece_exponent(largest), bound + whole - exponent);
-      if (whole <= LEAST_WHOLE) most = bits_of(INFINITY);
+      if (whole <= LEAST_WHOLE && block * 32 < a.n) most = bits_of(INFINITY);  // blocks may have no points
       power = power_of_two(further);
       exponent += further - whole;
     }

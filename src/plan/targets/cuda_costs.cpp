@@ -78,7 +78,7 @@ constexpr Costs kH200{
                  .product_features = 96,
                  .linear_rows = 256,
                  .linear_columns = 192,
-                 .double_features = 32,
+                 .double_features = 128,
                  .matrix_points = 1024,
                  .thread_reads = 0.4,
                  .thread_gain = 0.9,

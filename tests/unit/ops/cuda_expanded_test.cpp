@@ -164,8 +164,8 @@ TEST(ExpandedSquares, NormsAndColumnsDecide) {
 }
 
 /// Columns of v that have one point each: every value of the kernel is seen, and no sum hides what pieces lose. In both
-/// tiles. Exponents are truncated to 24 digits of 9 at most (7.4e-7 of a value), powers of two are off by 2^-22, two
-/// pieces and the products that are left out lose 2^-22, and three roundings follow.
+/// tiles. The device takes a tile only where it reckons that a value loses 1.8e-6 of itself at most: by exponents that
+/// are truncated, powers of two, pieces of 16 bits with the products that are left out, and three roundings.
 TEST(ExpandedSquares, EveryPairKeepsItsDigits) {
   on_cuda([](TestContext&) {
     constexpr std::int64_t kM = 140, kN = 200;
@@ -192,7 +192,7 @@ TEST(ExpandedSquares, EveryPairKeepsItsDigits) {
           const double value = 2 * std::exp(-square(x.tensor(), z.tensor(), i, 3 * e + 1) / (2 * h * h));
           worst = std::max(worst, std::abs(expanded(i, e) - value) / value);
         }
-      EXPECT_LT(worst, 1.4e-6) << k << " features, " << columns << " columns";
+      EXPECT_LT(worst, 1.8e-6) << k << " features, " << columns << " columns";
     }
   });
 }

@@ -134,6 +134,29 @@ TEST(TensorCoreProducts, PiecesOfSixteenBits) {
   });
 }
 
+/// The image of v is in blocks of 32 points of which the last ones may have no point: these refuse no pieces of 16 bits.
+/// A column of v that is too large for them shows which pieces the other columns are made of.
+TEST(TensorCoreProducts, BlocksWithoutPointsRefuseNothing) {
+  on_tensor_cores([](TestContext& context) {
+    if (context.state().own_costs().by_warps != 0) return;
+    constexpr std::int64_t kM = 70, kN = 257, kK = 40, kColumns = 16;
+    const PointPair points{drawn(kM, kK, 1, kUniform), drawn(kN, kK, 2, kUniform)};
+    const Tensor z = points.z;
+    Arguments width;
+    width.params["b"] = 4 * std::sqrt(kK / 6.0);
+    const auto product = [&](double last) {
+      Array v = normal(Dtype::float32, {kN, kColumns}, 7);
+      v.set({0, kColumns - 1}, last);
+      return product_of(kGauss, points.x, &z, v, width, context);
+    };
+    const Array halves = product(1), floats = product(0x1p70);
+    int unlike = 0;
+    for (std::int64_t m = 0; m < kM; ++m)
+      for (std::int64_t e = 0; e + 1 < kColumns; ++e) unlike += halves(m, e) != floats(m, e);
+    EXPECT_GT(unlike, kM);
+  });
+}
+
 /// Powers of two of any width, of points that nearly coincide far from the centre, and of points that pieces do not
 /// carry: pairs that cancel are computed again where they stand. The factor is in v, where that stays finite; else, and
 /// where values grow with the distance, differences compute all.
