@@ -173,8 +173,8 @@ MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
 #endif
 #define MOST_POWER 10  // of 2^(-2 rate x · z), in pieces of 16 bits
 
-// Norms of a strip of 32 columns, their scale and the largest one, as they come with v (a column that there is not has an
-// infinite one); of POWERS == 1 exponents, their scale and the least one.
+// Norms of a strip of 32 columns, their scale and the largest one, as they come with v (a column that there is not has
+// an infinite one); of POWERS == 1 exponents, their scale and the least one.
 struct StageNorms {
   u32 columns;
   MERCER_METHOD float scale() const { return shared_float(columns + 32 * 4); }

@@ -237,8 +237,8 @@ TEST(LinearDoubles, SizesOfPartsAndRanges) {
   EXPECT_TRUE(all.fits && outputs.fits && many.fits);
   EXPECT_FALSE(plan::double_sizes(1000, 5000, 100000, 1, 1, kBytes).fits);
   const plan::Costs& costs = plan::costs_of(90);
-  EXPECT_TRUE(plan::pays_doubles(8192, 8192, 32, costs));
-  EXPECT_FALSE(plan::pays_doubles(8192, 8192, 31, costs));
+  EXPECT_TRUE(plan::pays_doubles(8192, 8192, 128, costs));
+  EXPECT_FALSE(plan::pays_doubles(8192, 8192, 127, costs));
   EXPECT_FALSE(plan::pays_doubles(8192, 100, 3200, costs));
   EXPECT_TRUE(plan::pays_doubles(1, 1, 1, costs.everywhere()));
 }

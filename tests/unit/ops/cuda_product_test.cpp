@@ -134,8 +134,8 @@ TEST(TensorCoreProducts, PiecesOfSixteenBits) {
   });
 }
 
-/// The image of v is in blocks of 32 points of which the last ones may have no point: these refuse no pieces of 16 bits.
-/// A column of v that is too large for them shows which pieces the other columns are made of.
+/// The image of v is in blocks of 32 points, of which the last ones may have no point: these refuse no pieces of 16
+/// bits. A column of v that is too large for them shows which pieces the other columns are made of.
 TEST(TensorCoreProducts, BlocksWithoutPointsRefuseNothing) {
   on_tensor_cores([](TestContext& context) {
     if (context.state().own_costs().by_warps != 0) return;

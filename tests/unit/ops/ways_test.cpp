@@ -264,11 +264,11 @@ TEST(Ways, GradientsTakeThoseThatAreForced) {
   context.set_ways("kernel_gradient:grad_gemm_float64");
   EXPECT_EQ(way_of_call(gauss, context), "grad_gemm_float64");
   context.set_ways("");
-  gauss.shape = {4000, 4000, 31};
+  gauss.shape = {4000, 4000, 127};
   EXPECT_EQ(way_of_call(gauss, context), "stored_values");
-  gauss.shape.k = 32;
+  gauss.shape = {2000, 2000, 128};
   EXPECT_EQ(way_of_call(gauss, context), "stored_values") << "2^28.9 pairs times features";
-  gauss.shape.k = 34;
+  gauss.shape = {2100, 2100, 128};
   EXPECT_EQ(way_of_call(gauss, context), "grad_gemm_float64");
   gauss.points = Dtype::float32;
   gauss.shape = {300, 200, 5};
