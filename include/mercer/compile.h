@@ -34,7 +34,7 @@ struct CompileRequest {
     std::string architecture = {};  // "sm_90a"
   };
 
-  /// Of pairwise, kernel_matrix, cdist, kernel_product, kernel_reduce, knn, kernel_gradient and kernel_agop; or
+  /// Any of pairwise, kernel_matrix, cdist, kernel_product, kernel_reduce, knn, kernel_gradient and kernel_agop; or
   /// gradient_field, of a formula made by Formula::field or fold.
   std::vector<std::string> verbs = {"pairwise"};
   std::vector<Sizes> shapes;

@@ -17,7 +17,7 @@ const char* name_of(Target target);  ///< "x86_avx512"
 Target target_from_text(const std::string& name);
 
 /// How sums of products and of squared differences of float32 are computed where they run on a GPU's tensor cores.
-/// Those of float64 are products of float64, whatever is asked for, but for `direct`.
+/// Such sums of float64 are products of float64, whatever is asked for, but for `direct`.
 enum class Precision {
   fp32,    ///< three products of 16-bit pieces: within the contract of float32; what cancels is computed again
   direct,  ///< no tensor cores: products and differences by multiply-adds, slower by far

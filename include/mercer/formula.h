@@ -113,7 +113,7 @@ Expr xlogy(const Expr& a, const Expr& b);               ///< a log(b), 0 for a =
 Expr atan2(const Expr& a, const Expr& b);               ///< the angle of the point (b, a)
 Expr copysign(const Expr& magnitude, const Expr& sign);
 
-// Reductions over the features k. Those of no features (K = 0) give 0, 1, -Inf, Inf and -Inf.
+// Reductions over the features k. Over no features (K = 0) they give 0, 1, -Inf, Inf and -Inf.
 
 Expr sum(const Expr& term);
 Expr prod(const Expr& term);
@@ -165,7 +165,7 @@ Expr differentiate(const Expr& expression, const Expr& variable);
 
 /// Names of the parameters in order of first use; a value where a default is known.
 std::vector<std::pair<std::string, std::optional<double>>> parameters(const Expr& expression);
-/// The same expression with parameters replaced by expressions (numbers among them); names that it does not have are
+/// The expression with its parameters replaced by expressions (numbers among them); names that it does not have are
 /// ignored.
 Expr bind(const Expr& expression, const std::map<std::string, Expr>& values);
 

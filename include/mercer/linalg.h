@@ -54,7 +54,7 @@ void cholesky(const Tensor& a, const Tensor& out, const Options& options = {}, C
 void solve_cholesky(const Tensor& a, const Tensor& b, const Tensor& x, const Options& options = {},
                     Context& context = Context::shared());
 
-/// The same with the factor that cholesky gave. Options: lower, queue, verb.
+/// As `solve_cholesky`, with the factor that cholesky gave. Options: lower, queue, verb.
 void cho_solve(const Tensor& factor, const Tensor& b, const Tensor& x, const Options& options = {},
                Context& context = Context::shared());
 
@@ -109,8 +109,8 @@ struct Operator {
   std::function<void(const Tensor& v, const Tensor& out)> multiply = {};
   Device device = {};
   Queue queue = {};  // of a CUDA device: what multiply puts work into, and memory comes from
-  /// The same as a part of a loop in a captured graph, on the device: in that queue, with memory from it alone; where
-  /// the queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
+  /// As `multiply`, for a part of a loop in a captured graph, on the device: in that queue, with memory from it alone;
+  /// where the queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
   std::function<void(const Tensor& v, const Tensor& out, const Queue& queue)> multiply_in = {};
   /// Writes the diagonal to out [n]; that of kernel_operator is without its ridges. Empty where it cannot be known.
   std::function<void(const Tensor& out)> diagonal = {};
@@ -167,7 +167,7 @@ struct Preconditioner {
   /// out = P^-1 r, both [order, columns] of this dtype on the device, the elements of a column one after another; in
   /// the stream of the queue.
   std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply = {};
-  /// The same as a part of a loop in a captured graph, as `Operator::multiply_in` is.
+  /// As `apply`, for a part of a loop in a captured graph, as `Operator::multiply_in` is.
   std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply_in = {};
   /// Where columns have ridges of their own: how many `apply` takes. 0: any number.
   std::int64_t columns = 0;
@@ -208,18 +208,20 @@ struct RpcholeskyOptions {
 /// positive semi-definite; unsupported for an operator without rows.
 Preconditioner rpcholesky_preconditioner(const Operator& a, std::int64_t rank, double ridge,
                                          const RpcholeskyOptions& options = {}, Context& context = Context::shared());
-/// Of a = k + ridge, k positive semi-definite: P^-1 = (l_r + ridge) U (L + ridge)^-1 U^T + 1 - U U^T, where U L U^T is
-/// Nystrom's approximation of k from its products with `rank` random vectors, and l_r its least eigenvalue. Worth it
-/// where few eigenvalues are far above the ridge. 1 <= rank; ranks beyond the order are taken for it.
+/// A preconditioner of a = k + ridge, k positive semi-definite: P^-1 = (l_r + ridge) U (L + ridge)^-1 U^T + 1 - U U^T,
+/// where U L U^T is Nystrom's approximation of k from its products with `rank` random vectors, and l_r its least
+/// eigenvalue. It is worth it where few eigenvalues are far above the ridge. 1 <= rank; ranks beyond the order are
+/// taken for it.
 /// Frangella, Tropp, Udell, "Randomized Nystrom preconditioning", SIAM J. Matrix Anal. Appl. 44 (2023).
 /// Memory: rank vectors, four times as many while it is made. On CUDA the call waits.
 /// Throws numerical for products that are not finite, and for a matrix that is not positive semi-definite.
 Preconditioner nystrom_preconditioner(const Operator& a, std::int64_t rank, double ridge, std::uint64_t seed = 0,
                                       Context& context = Context::shared());
-/// Of k + ridge, k of a formula on points x as in kernel_operator: P = L L^T + ridge, where L has `rank` columns of
-/// Cholesky's factor of k, those with the largest diagonals that are left: pivots are taken from blocks of rows, and
-/// none has less than half of the largest diagonal. It takes no product with k, and ends before where nothing is left
-/// of the diagonal. ridge > 0; 1 <= rank. Worse than rpcholesky_preconditioner where points lie apart.
+/// A preconditioner of k + ridge, k of a formula on points x as in kernel_operator: P = L L^T + ridge, where L has
+/// `rank` columns of Cholesky's factor of k, those with the largest diagonals that are left: pivots are taken from
+/// blocks of rows, and none has less than half of the largest diagonal. It takes no product with k, and ends before
+/// where nothing is left of the diagonal. ridge > 0; 1 <= rank. Worse than rpcholesky_preconditioner where points lie
+/// apart.
 /// Harbrecht, Peters, Schneider, "On the low-rank approximation by the pivoted Cholesky decomposition", Appl. Numer.
 /// Math. 62 (2012). Memory, errors: those of nystrom_preconditioner; unsupported for formulas that read indices.
 Preconditioner pivoted_cholesky_preconditioner(const Formula& f, const Tensor& x, double ridge, std::int64_t rank,

@@ -139,26 +139,26 @@ struct BesideGradient {
   std::vector<std::string> by;      // names of parameters that the formula reads, or "row": R of them
   const Tensor* sums = nullptr;     // [..., R, M]: [r, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r]
   const Tensor* product = nullptr;  // [..., M, E]: kernel_product(f, x, z, v)
-  /// The gradient lacks its factor of the weights of the features, which it must have: w_k of a squared distance. Of
-  /// such gradients those by w are made.
+  /// The gradient lacks its factor of the weights of the features, which it must have: w_k of a squared distance.
+  /// Gradients by w are made of such gradients.
   bool without_weight = false;
   /// [..., K, M]: [k, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d w_k; on CUDA of more than 16 features
   /// the values of the pairs are stored for it, some rows at a time.
   const Tensor* by_weights = nullptr;
 };
-/// The same with these. False, and nothing is written, where it would take several passes, or is nothing: by an
-/// exponent that is a number, a name that the formula does not read, or more than eight; by the weights of a formula
-/// that reads none; of no features; and on CUDA from 17 to 160 features, where product_gradient stores no pairs, with
-/// the product of more than 16 columns; where it stores them, as of more features, with that of more columns than pay
-/// there.
+/// As product_gradient, with these. False, and nothing is written, where it would take several passes, or is nothing:
+/// by an exponent that is a number, a name that the formula does not read, or more than eight; by the weights of a
+/// formula that reads none; of no features; and on CUDA from 17 to 160 features, where product_gradient stores no
+/// pairs, with the product of more than 16 columns; where it stores them, as of more features, with that of more
+/// columns than pay there.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
                       Context& context = Context::shared());
 
 /// The gradient of sum(weights * pairwise(f, x, z)) by x: out[..., m, k] = sum_n weights[..., m, n] d f(x_m, z_n) /
-/// d x_mk. weights [..., M, N], of any strides. Beside it sums as above, with these weights; no product. In one pass
-/// over the pairs, whose values are stored, some rows at a time, where product_gradient stores them. False, and nothing
-/// is written, where that pass cannot have the sums, as above.
+/// d x_mk. weights [..., M, N], of any strides. `beside` has sums as above, with these weights; no product. It takes
+/// one pass over the pairs, whose values are stored, some rows at a time, where product_gradient stores them. False,
+/// and nothing is written, where that pass cannot have the sums, as above.
 bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& out,
                        const BesideGradient& beside, const Arguments& arguments = {},
                        Context& context = Context::shared());
@@ -174,7 +174,7 @@ void kernel_agop(const Formula& f, const Tensor& x, const Tensor* z, const Tenso
 /// feature, a reduction in it is a value of the pair, as in what differentiate(f, x) gives. amplitude [..., M, N]; coef
 /// and out as above.
 /// With Formula::field(phi) in place of phi, repeated calls find it ready. With Formula::fold(r) the points n are
-/// combined as r says; amplitude and coef are null where its term reads none; without coef out is [..., M, K]. Of no
+/// combined as r says; amplitude and coef are null where its term reads none; without coef out is [..., M, K]. For no
 /// points z it is what r makes of its identities.
 void gradient_field(const Expr& phi, const Tensor& x, const Tensor& z, const Tensor& amplitude, const Tensor& coef,
                     const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());

@@ -35,8 +35,8 @@ TuneReport tune(const Arguments& arguments, const std::function<void(const Argum
 
 namespace kron {
 
-/// The same for a product with a Kronecker product: different divisions of the factors into passes over memory, and
-/// different kernels for them.
+/// As mercer::tune, for a product with a Kronecker product: different divisions of the factors into passes over memory,
+/// and different kernels for them.
 ///
 ///   kron::tune(options, [&](const Options& o) { kron::matmul(x, factors, out, o); })
 ///

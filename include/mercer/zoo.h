@@ -40,7 +40,7 @@ struct ZooEntry {
 
 /// All entries, metrics first.
 const std::vector<ZooEntry>& zoo_table();
-/// By name or alias; nullptr when there is none.
+/// The entry of a name or alias; nullptr when there is none.
 const ZooEntry* find_zoo_entry(std::string_view name);
 /// The formula of an entry. `weighted` asks for the form that reads w[k]. Options not given take their defaults. Throws
 /// invalid_argument for a name or an option that there is not (with the known ones), a value out of its range, and a

@@ -39,7 +39,7 @@ def options(
     ``precision`` says how sums of products and of squared differences of float32 run on a GPU's
     tensor cores: ``"fp32"`` (the default, as accurate as float32 arithmetic), ``"direct"`` (not at
     all), ``"tf32"`` or ``"bf16"`` (one product of eleven binary digits a value: about twice
-    as fast, with errors near 2**-11 of ``|x| |z|``). Those of float64 are products of float64,
+    as fast, with errors near 2**-11 of ``|x| |z|``). Sums of float64 are products of float64,
     whatever is asked for, but for ``"direct"``; ``"fp64"`` says so, and is ``"fp32"`` for float32.
 
     >>> with mc.options(threads=1, target="interpreter"):

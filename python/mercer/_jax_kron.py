@@ -43,7 +43,7 @@ class Form:
     options: str = dataclasses.field(default_factory=_mercer.settings_text)  # in force by then
 
     def shape(self, x: Any, factors: Sequence[Any], more: Sequence[Any] = ()) -> tuple[int, ...]:
-        """Of the result; leading axes broadcast, those of ``more`` as well."""
+        """The shape of the result; leading axes broadcast, those of ``more`` as well."""
         batch = np.broadcast_shapes(*(o.shape[:-2] for o in (x, *factors, *more)))
         rows = x.shape[-1 if self.turn_x != self.left else -2]
         columns = math.prod(
@@ -237,7 +237,7 @@ def _gradients(
         for i, shape in enumerate(shapes[:count]):
             found[i] = None if shape is None else jnp.zeros(shape, g.dtype)
         return found
-    # Of kron_matmul as of matmul: out' = op(x)' (op(F1)' (x) ... (x) op(FN)').
+    # kron_matmul is taken as matmul: out' = op(x)' (op(F1)' (x) ... (x) op(FN)').
     turn_x, turns = form.turn_x != form.left, [turn != form.left for turn in form.turns]
     g = _turned(_scaled(g, form.alpha), form.left)
     rows = x if ad.is_undefined_primal(x) else _turned(x, turn_x)
@@ -252,7 +252,7 @@ def _row_gradients(
     x: Any, factors: Sequence[Any], turns: Sequence[bool], g: Any,
     extents: Sequence[tuple[int, ...]], wanted: Sequence[bool],
 ) -> list[Any]:  # fmt: skip
-    """Of x (op(F1) (x) ... (x) op(FN)), by x and each op(F_i), with the leading axes of the sum."""
+    """Gradients of x (op(F1) (x) ...) by x and each op(F_i), with the leading axes of the sum."""
     sides = [
         (shape[-1], shape[-2]) if turn else shape[-2:]
         for shape, turn in zip(extents, turns, strict=True)

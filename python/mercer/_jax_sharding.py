@@ -53,7 +53,7 @@ def _varying(aval: Any) -> frozenset[str]:
 
 
 def result_type(shape: Sequence[int], dtype: Any, operands: Sequence[Any]) -> Any:
-    """Of operands that all vary along the same axes, as those of ``bind`` do."""
+    """A result's type; the operands all vary along the same axes, as those of ``bind`` do."""
     for aval in operands:
         if _varying(aval):
             spec = PartitionSpec(*(None for _ in shape))
@@ -92,7 +92,7 @@ def bind(call: Callable[..., Any], rule: Rule, operands: Sequence[Any]) -> Any:
 
 
 def factors(shape: Sequence[int], batch: Sequence[int], own: Sequence[str], place: int) -> tuple:
-    """Of an array with these leading axes of its own before `own`; one that is broadcast along an
+    """The factors of an array, its own leading axes before `own`; one that is broadcast along an
     axis has a factor that nobody else has. `place` is its place among the operands."""
     leading = len(shape) - len(own)
     skipped = len(batch) - leading

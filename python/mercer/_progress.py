@@ -39,7 +39,7 @@ class _Bar:
 
 
 class _Line:
-    """The same without tqdm: one line, rewritten."""
+    """Shows the same as `_Bar` without tqdm: one line, rewritten."""
 
     def __init__(self, verb: str) -> None:
         self._verb, self._width = verb, 0

@@ -82,7 +82,7 @@ def tune_shape(
     verb: str = "pairwise",
     **params: Parameter,
 ) -> Tuned:
-    """The same on normally distributed points, made by PyTorch, with one column of v."""
+    """As `tune`, on normally distributed points, made by PyTorch, with one column of v."""
     torch = _torch_on(device)
     m, n, k = shape
     kind = getattr(torch, dtype)

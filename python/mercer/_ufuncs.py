@@ -12,7 +12,7 @@ import numpy as np
 
 from mercer import _features, _mercer
 
-# NumPy's name of each ufunc that has a counterpart. Those that share Mercer's name are found by it.
+# NumPy's name of each ufunc that has a counterpart. Ufuncs with Mercer's name are found by it.
 _NAMED_OTHERWISE = {
     "add": operator.add,
     "subtract": operator.sub,

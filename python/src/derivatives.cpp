@@ -147,7 +147,7 @@ void bind_derivatives(nb::module_& module) {
         return nb::make_tuple(form.weight.to_text(), form.slope.to_text(), form.of_both_sides, form.of_differences);
       },
       "f"_a, nb::sig("def weight_form(f: Expr) -> tuple[str, str, bool, bool] | None"),
-      "Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; whether sums\n"
+      "For terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; whether sums\n"
       "of both sides' points times gradients without c are the one by w, or of one side; whether the points are read\n"
       "as x - z. None of other terms.");
   module.def(
@@ -159,7 +159,7 @@ void bind_derivatives(nb::module_& module) {
         return nb::make_tuple(form.scale, form.offset, form.of_row, form.of_col, text(form.weight), text(form.slope));
       },
       "f"_a, nb::sig("def linear_form(f: Expr) -> tuple[float, float, bool, bool, str, str] | None"),
-      "Of offset + scale [row] [col] sum(c(w) x z): scale, offset, whether row and col are factors, and c and its\n"
+      "For offset + scale [row] [col] sum(c(w) x z): scale, offset, whether row and col are factors, and c and its\n"
       "derivative, over row in place of w, empty where there is none. None of other formulas.");
   module.def(
       "leaves",

@@ -33,7 +33,7 @@ inline constexpr char kPairwiseDoc[] =
 - params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
   bears the name of an option of this function is given beforehand, with f.bind(name=value).
 
-The same points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
+One set of points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
 Raises ValueError for a broken rule, before anything is written; DtypeError (a ValueError and a TypeError) for a dtype;
 NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.)doc";
 

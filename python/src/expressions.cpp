@@ -169,10 +169,10 @@ void bind_reduction_methods(nb::class_<Symbol>& type) {
         },
         nb::sig(fmt::format("def {}(self, **options: None) -> Expr", name).c_str()), doc);
   };
-  method("sum", mercer::sum, "The same as mercer.sum(self).");
-  method("prod", mercer::prod, "The same as mercer.prod(self).");
-  method("max", mercer::max, "The same as mercer.max(self).");
-  method("min", mercer::min, "The same as mercer.min(self).");
+  method("sum", mercer::sum, "Equal to mercer.sum(self).");
+  method("prod", mercer::prod, "Equal to mercer.prod(self).");
+  method("max", mercer::max, "Equal to mercer.max(self).");
+  method("min", mercer::min, "Equal to mercer.min(self).");
 }
 
 nb::dict parameter_dict(const Symbol& self) {
@@ -282,7 +282,7 @@ dictionary.)");
       "same", [](const Symbol& self, const Symbol& other) { return same(self, other); }, "other"_a,
       "True when both are built of the same operations on the same leaves, and carry the same arrays.");
   type.def("bind", bound, nb::sig("def bind(self, **values: mercer._types.Parameter | Expr) -> Expr"),
-           "The same expression with parameters replaced by numbers, expressions or arrays; an array may have the axes "
+           "This expression with parameters replaced by numbers, expressions or arrays; an array may have the axes "
            "of a batch. Raises ValueError for a name that the formula does not have.");
   type.def_prop_ro("parameters", parameter_dict,
                    nb::sig("def parameters(self) -> dict[str, typing.Any]"),

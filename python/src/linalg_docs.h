@@ -114,7 +114,7 @@ a: [..., n, n], symmetric positive definite; b: [..., n, k] or [n]. The first re
 for b [n]; the second that of the leading axes of a. Both are float64, and so are the sums, whatever the dtype of a is.
 out: a pair of arrays. The other arguments, info and errors: those of cholesky.
 
-Of a KernelOperator, inv_quad_logdet(a, b, *, n_probes=16, preconditioner=None, tol=None, max_iter=None, seed=0) is a
+For a KernelOperator, inv_quad_logdet(a, b, *, n_probes=16, preconditioner=None, tol=None, max_iter=None, seed=0) is a
 named tuple (inv_quad, logdet, error): b_e^T x_e with the solutions x of cg, to which preconditioner, tol and max_iter
 go, and an estimate of log det a by Lanczos quadrature with n_probes random vectors, which share each product with a.
 error is its standard error over them (of one vector infinite), with what is missing where max_iter steps (400) did not
@@ -286,7 +286,7 @@ inline constexpr char kPreconditionerSqrtSignature[] = "def sqrt(self, v: " MERC
 inline constexpr char kPreconditionerSqrtDoc[] =
     R"doc(P^(1/2) v by the symmetric square root, for v as in solve.
 
-Of standard normal v it is a sample of N(0, P).)doc";
+For standard normal v it is a sample of N(0, P).)doc";
 inline constexpr char kPreconditionerWithRidgeSignature[] =
     "def with_ridge(self, ridge: float | collections.abc.Sequence[float] | " MERCER_ARRAY ") -> Preconditioner";
 inline constexpr char kPreconditionerWithRidgeDoc[] =

@@ -26,7 +26,7 @@ class CallQueue {
   void* cpu_workspace(std::int64_t bytes) const { return workspace_memory(bytes, 1); }
   /// Work waits for the stream in which this array is in use, where its library names another one.
   void wait_for(const Array& array);
-  /// Those streams wait for the work. After the call.
+  /// After the call: the streams that `wait_for` found wait for the work.
   void release_streams();
 
  private:

@@ -76,7 +76,7 @@ void bind_settings(nb::module_& module) {
   nb::class_<Settings>(module, "Settings", "Options of a thread or task, over those of the process.");
   module.def("settings", joined, "threads"_a.none(), "target"_a.none(), "precision"_a.none(),
              nb::sig("def settings(threads: int | None, target: str | None, precision: str | None) -> Settings"),
-             "These options over those in force; what is None stays as it is.");
+             "The options in force with these in their place; what is None stays as it is.");
   module.def("current_settings", current, nb::sig("def current_settings() -> Settings | None"),
              "The options in force in this thread or task, None where the process's are.");
   module.def(

@@ -28,7 +28,7 @@ struct Symbol {
       : expr(std::move(expr_in)), arrays(std::move(arrays_in)) {}
   /// Prepared at the first call; equal expressions share one preparation however they were built.
   const Formula& formula() const;
-  /// The same for a field.
+  /// As `formula`, for a field.
   const Formula& field() const;
 
   Expr expr;
@@ -100,7 +100,7 @@ Formula compiled_formula(nb::handle object, const char* verb, nb::dict& options)
 Formula find_field(nb::handle object, const char* verb, nb::dict* params = nullptr);
 /// A fold: the points are combined by a reduction of this name, whose term phi is; or by phi itself, "reduce".
 Formula find_fold(nb::handle object, const char* verb, const std::string& combine, nb::dict* params);
-/// The same as an expression, not yet prepared.
+/// As `find_formula`, but an expression that is not yet prepared.
 Symbol find_symbol(nb::handle object, const char* verb);
 
 /// The fields of mercer._tune.Tuned: (chosen, model, [(text, milliseconds)]).

@@ -40,7 +40,7 @@ def in_threads(work, count=8):
 
 
 def to_library(library, array):
-    """The same values, strides and all, as an array of the library."""
+    """The array's values, strides and all, as an array of the library."""
     return array if library is np else library.from_numpy(array)
 
 

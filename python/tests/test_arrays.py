@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 
 def layouts(array):
-    """The same values in every layout that a view can have."""
+    """The array's values in every layout that a view can have."""
     rows, columns = array.shape
     padded = np.zeros((rows + 2, columns + 3), array.dtype)
     padded[1:-1, 2:-1] = array
@@ -77,7 +77,7 @@ def test_dtypes(rng, library, dtype):
 
 
 def test_int32_is_not_rounded(library):
-    """Of float32, 2^24 + 1 would be 2^24."""
+    """2^24 + 1 would be 2^24 in float32."""
     x = to_library(library, np.array([[2**24 + 1, -(2**31)], [2**31 - 1, 2]], "i4"))
     z = to_library(library, np.array([[2**24, 2**31 - 1]], "i4"))
     exact = np.array([[2.0**32], [2.0**31 - 1 - 2**24 + 2**31 - 3]])

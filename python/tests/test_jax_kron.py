@@ -244,7 +244,7 @@ def test_alpha_zero_reads_nothing(rng):
 
 
 def test_nothing_of_the_size_of_the_product(rng):
-    """Of a matrix of four thousand million entries; by Euler, since the loss is linear in each."""
+    """A matrix of four thousand million entries; by Euler, since the loss is linear in each."""
     operands = [jnp.asarray(rng.uniform(0.1, 1, size=s).astype("f")) for s in [(2, 65536)]]
     operands += [jnp.asarray(rng.uniform(0.1, 1, size=(16, 16)).astype("f")) for _ in range(4)]
     weights = jnp.asarray(rng.uniform(0.1, 1, size=(2, 65536)).astype("f"))

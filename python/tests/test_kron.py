@@ -439,7 +439,7 @@ def test_scalars_of_followed_tensors(torch):
         return kron.matmul(x, [a, a], alpha=2.0, beta=-3.0, y=y)
 
     arrays = [torch.arange(t.numel(), dtype=torch.int32).reshape(t.shape) for t in (x, a, y)]
-    # Of the same dtype too.
+    # The dtypes are the same too.
     torch.testing.assert_close(compiled(whole)(*arrays), whole(*arrays), rtol=0, atol=0)
     with pytest.raises(Exception, match="alpha must be a whole number"):
         compiled(lambda x, a, y: kron.matmul(x, [a, a], alpha=0.5))(*arrays)

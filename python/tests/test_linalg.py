@@ -36,7 +36,7 @@ class Home:
             pytest.skip("no GPU")
 
     def array(self, values):
-        """The same values, strides and all."""
+        """The values, strides and all, as an array of this home."""
         if self.library is np:
             return values
         host = self.library.from_numpy(values)

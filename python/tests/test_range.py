@@ -180,7 +180,7 @@ def test_gradients_of_euclidean_distances(target, rng, scale):
 
 
 def slope_bound(dtype, p):
-    """Of a row's norm. In float64 a norm that is rounded has the power p - 1."""
+    """The bound relative to a row's norm. In float64 a norm that is rounded has the power p - 1."""
     return CONTRACT * (max(1, p / 20) + 1 / p) if dtype == "f" else 1e-13 + 1e-15 * p
 
 

@@ -83,7 +83,7 @@ def test_coincident_points(f, device):
 @every_device
 @pytest.mark.parametrize("f", ["euclidean", "cityblock", "matern32", "sum(abs(x-z)^0.5)"])
 def test_kinks_contribute_nothing(f, device):
-    """Of a point that is there twice the derivatives are those without its twin."""
+    """The derivatives at a point that is there twice are those without its twin."""
     x, z = normal(M, K, device=device), normal(N, K, device=device)
     with torch.no_grad():
         z[1] = x[2]

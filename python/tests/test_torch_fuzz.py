@@ -114,7 +114,7 @@ class Formulas:
         return leaf(self.choose.choice("xz"))
 
     def term(self, depth=1):
-        """Of a pair's features."""
+        """A term of a pair's features."""
         x, z, w = leaf("x"), leaf("z"), leaf("w")
         difference = made("{0}-{1}", torch.sub, x, z)
         p = self.choose.choice([0.7, 1.3, 1.5, 2.0, 3.0])

@@ -66,7 +66,7 @@ def _given(f, m, n, features, device, dtype=torch.float64):
 @pytest.mark.parametrize("sides", ["two", "one", "batched"])
 @pytest.mark.parametrize("f", FORMS)
 def test_gradients(f, sides, features, device, forms):
-    """Those of a recorded backward."""
+    """Gradients are those of a recorded backward."""
     lead = (2,) if sides == "batched" else ()
     x = normal(*lead, 13, features, device=device).requires_grad_()
     z = None if sides == "one" else normal(9, features, device=device).requires_grad_()

@@ -1,6 +1,6 @@
 """PyTorch: forward mode within forward mode, with reverse mode around and within, of every verb.
 
-The same transforms of the formula written with PyTorch's own functions are what is compared with.
+They are compared with the same transforms of the formula written with PyTorch's own functions.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def case(name, device):
 
 
 def directions(given):
-    """Of no randomness, which vmap refuses: one for each of them."""
+    """A direction for each input, without randomness, which vmap refuses."""
     return tuple(
         torch.linspace(-1, 1, t.numel(), dtype=t.dtype, device=t.device).reshape(t.shape).cos()
         for t in given

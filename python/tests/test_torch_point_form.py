@@ -49,7 +49,7 @@ def _gradients(call, inputs, cotangent, is_recorded):
 @pytest.mark.parametrize("sides", ["two", "one", "batched"])
 @pytest.mark.parametrize("name", FORMULAS)
 def test_gradients(name, sides, passes, device, modules, monkeypatch):
-    """Those by the other points are those of the formula, which a recorded backward takes."""
+    """Gradients by the other points are those of the formula, which a recorded backward takes."""
     point_form, planned = modules
     f, is_symmetric = FORMULAS[name]
     assert point_form._form(f) is not None

@@ -84,7 +84,7 @@ def _verbs(f, x, z, v, given):
 @pytest.mark.parametrize("sides", ["two", "one", "batched"])
 @pytest.mark.parametrize("name", FORMULAS)
 def test_gradients(name, sides, features, device, passes):
-    """Those of a recorded backward, which takes fields by w."""
+    """Gradients are those of a recorded backward, which takes fields by w."""
     f = FORMULAS[name][0]
     lead = (2,) if sides == "batched" else ()
     scale = features**-0.5

@@ -138,7 +138,7 @@ def test_descriptions_are_checked():
 
 
 def test_device_stays_a_parameter_of_formulas():
-    """Of verbs that have no option of that name."""
+    """Some verbs have no option of that name."""
     x, coef = np.ones((4, 4), "f"), np.ones(4, "f")
     f = "device*sum(abs(x-z))"
     assert mc.workspace_size("kernel_agop", f, x, None, coef, device=2.0) == 0

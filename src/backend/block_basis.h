@@ -59,7 +59,7 @@ class BlockBasis {
   virtual void append(std::int64_t first, std::int64_t count) { append_carefully(first, count); }
   /// The first column of the earliest block that was put off and is to be made, and appended, anew; -1 for none.
   virtual std::int64_t put_off() { return -1; }
-  /// The same at once, whatever is left of the block.
+  /// As `append`, but at once, whatever is left of the block.
   virtual void append_carefully(std::int64_t first, std::int64_t count);
   /// r of the last block [count, count].
   virtual std::vector<double> last_factor() { return r_; }

@@ -9,7 +9,7 @@
 
 namespace mercer::codegen {
 
-/// In one turn of a probe's loop: a multiple of the lengths of all cycles of kinds.
+/// Steps in one turn of a probe's loop: a multiple of the lengths of all cycles of kinds.
 inline constexpr int kProbeSteps = 24;
 
 /// Whether the target has instructions of this kind.

@@ -17,7 +17,7 @@ std::string prelude(Dtype type);
 
 /// Inputs as the functions of a skeleton name them: x[0], row[1], params[2] …
 std::string site_name(const ir::Input& input);
-/// Of a function whose results are output[0] …
+/// The statements of a function whose results are output[0] …
 std::string statements(const ir::Program& program, const char* output);
 
 std::string identity_function(const plan::GpuPairPlan& plan);
@@ -39,7 +39,7 @@ std::string epilogue_text(const plan::GpuPairPlan& plan, const std::string& func
 std::string streams_defines(const plan::GpuPairPlan& plan);
 /// v of products with many columns, and what they multiply it with: in pieces of 16 bits, or of tf32.
 std::string wide_text(const plan::BilinearTile& tile, bool halves);
-/// Of tiles with such products.
+/// The definitions for tiles with such products.
 std::string wide_defines(const plan::BilinearTile& tile, plan::VPieces pieces);
 
 }  // namespace mercer::codegen

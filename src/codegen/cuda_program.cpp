@@ -103,9 +103,9 @@ std::string Statements::ptx_output(std::size_t index) {
   return output(instr.bits);
 }
 
-/// In braces, so that its registers and labels are its own. A text of several instructions writes its outputs before it
-/// has read all inputs, which may share their registers: it writes others, moved at the end, and so does one whose
-/// outputs have other types than floats. Predicates are made of their inputs ahead of the text.
+/// The text in braces, so that its registers and labels are its own. A text of several instructions writes its outputs
+/// before it has read all inputs, which may share their registers: it writes others, moved at the end, and so does one
+/// whose outputs have other types than floats. Predicates are made of their inputs ahead of the text.
 std::string Statements::asm_text(const std::string& ptx, const ir::PtxTypes& types) const {
   using ir::PtxType;
   const std::size_t outputs = types.outputs.size();

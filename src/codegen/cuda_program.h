@@ -19,7 +19,7 @@ using OutputName = std::function<std::string(std::size_t index)>;
 /// output may be an input's place.
 std::string cuda_statements(const ir::Program& program, const InputName& input, const OutputName& output);
 
-/// In front of every use of a user's PTX.
+/// The comment in front of every use of a user's PTX.
 inline constexpr std::string_view kPtxComment = "  // PTX of the formula: ";
 /// The texts of users that a generated source holds.
 std::vector<std::string> ptx_of(std::string_view source);

@@ -135,7 +135,7 @@ std::string expanded_text(const GpuPairPlan& plan) {
   return text + skeleton({"expanded.cuh"});
 }
 
-/// Of f = f(0) 2^(rate |x - z|^2).
+/// The function that gives the rate of f = f(0) 2^(rate |x - z|^2).
 std::string rate_function(const GpuPairPlan& plan) {
   return "MERCER_INLINE float rate_of_squares(const REAL* params) {\n  REAL outputs[1];\n" +
          statements(plan.loss.rate, "outputs") + "  return outputs[0];\n}\n";

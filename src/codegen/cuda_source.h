@@ -13,9 +13,9 @@ namespace mercer::codegen {
 /// The kernel `pair_tile` (kernels/cuda/pair_tile.cuh).
 std::string cuda_pair_source(const plan::GpuPairPlan& plan);
 
-/// The same on quantised panels: for a plan on mixed pipes (kernels/cuda/mixed.cuh).
+/// The kernel `pair_tile` on quantised panels: for a plan on mixed pipes (kernels/cuda/mixed.cuh).
 std::string cuda_integers_source(const plan::GpuPairPlan& plan);
-/// The same by differences of tensor cores (kernels/cuda/pair_differences.cuh).
+/// The kernel `pair_tile` by differences of tensor cores (kernels/cuda/pair_differences.cuh).
 std::string cuda_differences_source(const plan::GpuPairPlan& plan);
 /// The kernel `finish_stored`: a formula without the sum that it is of (plan/bare_sums.h); and `allow`, where the plan
 /// has an allowance.
@@ -25,7 +25,7 @@ std::string cuda_quantise_source();
 /// The kernels `find_ranges` and `quantise_points`.
 std::string cuda_quantise_points_source(Dtype points);
 
-/// Of a plan on tensor cores (kernels/cuda/split_precision.cuh): the kernel `bilinear_tile`, and those that make its
+/// The kernels of a plan on tensor cores (kernels/cuda/split_precision.cuh): `bilinear_tile`, and those that make its
 /// operands, `find_centre`, `examine`, `write_pieces` and `sample_pairs`; of at most 64 features `write_points` too.
 /// Its pairs that cancel take `repair`, `repair_areas` and `pair_tile`. Where plan.rates() there is a kernel `rated`
 /// beside it, launched first; the device decides which one leaves.
@@ -36,8 +36,8 @@ std::string cuda_kept_source(const plan::GpuPairPlan& plan);
 std::string cuda_kept_operands_source();
 /// `multiplier`: of plan::Bilinear.
 std::string cuda_operands_source(bool squares, const Expr& multiplier, bool few_features);
-/// The same of float64 (kernels/cuda/double_products.cuh): `pair_tile` by products; `start_doubles`, `write_image` and
-/// `sample_squares`.
+/// The kernels of a plan on tensor cores of float64 (kernels/cuda/double_products.cuh): `pair_tile` by products;
+/// `start_doubles`, `write_image` and `sample_squares`.
 std::string cuda_double_source(const plan::GpuPairPlan& plan);
 std::string cuda_double_operands_source(bool squares, const Expr& multiplier);
 /// Products of few features with many columns of v: the kernel `wide_tile`.
@@ -78,16 +78,16 @@ std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uni
 /// The tile of a gradient field of few features.
 std::string cuda_few_features_source(const plan::GpuPairPlan& plan);
 std::string cuda_field_source(const plan::GpuFieldPlan& plan);
-/// Of a plan with products: the kernels `field_products`, and `write_coefs` and what else makes operands.
+/// The kernels of a plan with products: `field_products`, and `write_coefs` and what else makes operands.
 std::string cuda_field_products_source(const plan::GpuFieldPlan& plan);
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan);
-/// Of a field with values in units: the kernels `field_products` on these, and `measure_coefs` and what else decides
+/// The kernels of a field with values in units: `field_products` on these, and `measure_coefs` and what else decides
 /// which rows may be.
 std::string cuda_field_units_source(const plan::GpuFieldPlan& plan);
 std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan);
-/// Of a plan whose factor is linear: the kernels `finish_field` and what else lies around the product of matrices.
+/// The kernels of a plan whose factor is linear: `finish_field` and what else lies around the product of matrices.
 std::string cuda_linear_source(const plan::GpuFieldPlan& plan);
-/// The same of float64; and the kernel `field` that multiplies stored float64 with columns.
+/// As `cuda_linear_source`, of float64; and the kernel `field` that multiplies stored float64 with columns.
 std::string cuda_linear_doubles_source(const plan::GpuFieldPlan& plan);
 std::string cuda_stored_doubles_source(const plan::GpuFieldProblem& problem);
 /// The kernels `finish_values` and `add_ranges` of a pass that stores reductions.
@@ -101,7 +101,7 @@ std::string cuda_dense_source(Dtype type);
 /// The kernel `small_cholesky`, `small_lu` or `small_eigh`.
 std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, plan::SmallVerb verb);
 std::string cuda_columns_source(Dtype type);
-/// Of clusters of so many blocks, whose lanes have so many rows each: matrices of up to 32 lane_rows.
+/// The kernels for clusters of so many blocks, whose lanes have so many rows each: matrices of up to 32 lane_rows.
 std::string cuda_tridiagonal_source(int cluster, int lane_rows);
 std::string cuda_cg_source(Dtype type);
 /// The kernel of cg_condition.cuh.
@@ -110,7 +110,7 @@ std::string cuda_low_rank_source(Dtype type);
 
 /// The kernel `nearest`.
 std::string cuda_nearest_source(Dtype type);
-/// Of a plan that finds candidates: the kernels `tighten`, `rank` and `scan_rows`.
+/// The kernels of a plan that finds candidates: `tighten`, `rank` and `scan_rows`.
 std::string cuda_candidates_source(const plan::GpuPairPlan& plan);
 
 /// The kernel `merge_ranges` behind a fold over n.

@@ -72,7 +72,7 @@ std::string position(const std::vector<Digit>& digits) {
   return text.empty() ? "0" : text;
 }
 
-/// The same as a number.
+/// The place as a number, where `position` gives text.
 std::int64_t place_of(const std::vector<Digit>& digits, std::int64_t element) {
   std::int64_t place = 0;
   for (const Digit& digit : digits) {
@@ -101,7 +101,7 @@ std::string chain_numbers(const plan::KronChain& chain) {
   const Digit neighbours = {chain.tile_r, 1};
   const std::vector<Digit> in = digits_of(chain, 0, 0, axes, neighbours);
   const std::vector<Digit> out = digits_of(chain, end, 0, axes, neighbours);
-  // Of a block's elements, where they lie in a row that it shares; the first of the next block is `rank_step` on.
+  // Where a block's elements lie in a row that it shares; the first of the next block is `rank_step` on.
   std::vector<Digit> from;
   std::int64_t size = chain.tile_r, rank_step = 0;
   if (chain.cluster == 1) from.push_back({2, 1});
@@ -189,7 +189,7 @@ std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
   std::vector<Digit> outer = digits_of(chain, index, 0, first, {1, 0});
   outer.push_back(tiles);
   const std::vector<Digit> inner = digits_of(chain, index, behind, chain.axes.size(), {chain.tile_r, 1});
-  // Of the fastest digit that is not 1 a lane takes WIDTH.
+  // A lane takes WIDTH of the fastest digit that is not 1.
   std::vector<Digit> all = inner;
   for (Digit& digit : all)
     if (digit.extent > 1) {

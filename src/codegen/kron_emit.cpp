@@ -382,7 +382,7 @@ class KronEmitter {
 
 bool can_emit(const KronStepSource& source) {
   if (source.target == Target::interpreter) return false;
-  // Of 64-bit products AVX-512 alone gives the low half.
+  // AVX-512 alone gives the low half of 64-bit products.
   return source.type == Dtype::float32 || source.type == Dtype::float64 || source.type == Dtype::int32 ||
          (source.type == Dtype::int64 && source.target == Target::x86_avx512);
 }

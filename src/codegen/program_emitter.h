@@ -50,8 +50,8 @@ class ProgramEmitter {
   void pin_constants(const std::vector<Binding>& inputs = {});
   /// One instance. `inputs` and `outputs` follow the program's order.
   void emit(const std::vector<Binding>& inputs, const std::vector<Binding>& outputs);
-  /// Of a rotated loop, once each and in this order: the head of the first feature, a turn, the tail of the last one.
-  /// `earlier`: the inputs of the feature before.
+  /// The parts of a rotated loop, once each and in this order: the head of the first feature, a turn, the tail of the
+  /// last one. `earlier`: the inputs of the feature before.
   enum class Part { head, turn, tail };
   void emit(Part part, const std::vector<Binding>& inputs, const std::vector<Binding>& earlier,
             const std::vector<Binding>& outputs);
@@ -89,7 +89,7 @@ class ProgramEmitter {
   std::vector<std::int32_t> share_constants(std::int32_t i);
   void unshare(const std::vector<std::int32_t>& constants);
 
-  // Of a rotated loop.
+  // Functions for a rotated loop.
   void find_homes();
   void forget_leaves(const plan::Rotation::Step& step);
   void load_spilled();
@@ -146,7 +146,7 @@ class ProgramEmitter {
   bool shares_ = false;                     // constants, between the vectors of a group
   int next_stack_ = 0;                      // the first stack slot that was never used
   std::int32_t now_ = 0;                    // the current instruction
-  // Of a rotated loop: where values lie between two turns, and what is free then.
+  // State of a rotated loop: where values lie between two turns, and what is free then.
   const plan::Rotation* rotation_ = nullptr;
   std::vector<Place> carried_;
   std::vector<int> homes_;  // [instruction][vector], the register that its value should take, or -1

@@ -8,7 +8,7 @@
 
 namespace mercer::codegen {
 
-/// `weight`: over w; empty: WEIGHTED is 0, and nobody needs the function. Behind a prelude with REAL.
+/// `weight`: over w; empty: WEIGHTED is 0, and nobody needs the function. The text wants a prelude with REAL.
 std::string weight_text(const Expr& weight, Dtype type);
 
 }  // namespace mercer::codegen

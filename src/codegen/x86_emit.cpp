@@ -348,7 +348,7 @@ class UpdateEmitter {
     if (s_.row_slots > 0) a.add(a.row, s_.row_slots * s_.tile.rows * element_);
   }
 
-  // Behind the spilled values: the tiles to go, where the next one writes, and where it says that it is doubtful.
+  // Slots behind the spilled values: the tiles to go, where the next one writes, and where it says that it is doubtful.
   static constexpr int kTilesSlot = ProgramEmitter::kStackBytes, kOutSlot = kTilesSlot + 8;
   static constexpr int kDoubtfulSlot = kOutSlot + 8, kFrameBytes = kTilesSlot + 64;
 

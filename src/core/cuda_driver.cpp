@@ -46,7 +46,7 @@ struct Table {
     if (slot == nullptr && missing.empty()) missing = symbol;
   }
 
-  /// Those of CUDA 12.3 take kernels alone.
+  /// Takes the conditional nodes of CUDA 12.4 and newer; those of 12.3 have bodies of kernels alone.
   void take_conditions() {
     constexpr int kCopiesInBodies = 12040;
     int version = 0;

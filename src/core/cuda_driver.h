@@ -80,7 +80,7 @@ struct CuPoolProperties {
 static_assert(sizeof(CuPoolProperties) == 88);
 inline constexpr int kCuPoolReleaseThreshold = 4;
 
-/// The functions. All return a CUresult as int; check_cuda turns it into an error. Those of the second group may be
+/// The functions. All return a CUresult as int; check_cuda turns it into an error. Functions of the second group may be
 /// null with a driver that is older than they are.
 struct CudaDriver {
   int (*get_version)(int* version);
@@ -191,7 +191,7 @@ struct CudaDevice {
   std::string architecture() const;
 };
 
-/// All of them, in the driver's order; empty without a driver. Those too old for Mercer are in it.
+/// All devices, in the driver's order; empty without a driver. Devices too old for Mercer are among them.
 const std::vector<CudaDevice>& cuda_devices();
 int cuda_device_count();
 /// Throws unsupported where there is no driver or the device is older than compute capability 8.0, invalid_argument

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of one version of CUDA; what cuSOLVER links to comes before it.
+/// The libraries of one version of CUDA; what cuSOLVER links to comes before it.
 struct Generation {
   int major;
   const char* solver;

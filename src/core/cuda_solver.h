@@ -57,7 +57,7 @@ struct CudaSolver {
   int (*syev_batched)(CuSolverHandle, void* params, int job, int uplo, std::int64_t n, int type, void* a,
                       std::int64_t lda, int w_type, void* w, int computed, void* buffer, Size bytes, void* host_buffer,
                       Size host_bytes, int* info, std::int64_t batch);
-  /// Of pointers to matrices.
+  /// `a` holds pointers to matrices.
   int (*potrf_batched[2])(CuSolverHandle, int uplo, int n, void** a, int lda, int* info, int batch);
 
   int (*blas_create)(CuBlasHandle* handle);

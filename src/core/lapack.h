@@ -60,7 +60,7 @@ class Lapack {
   template <class T>
   void trsm(bool right, bool lower, bool transposed, bool unit, std::int64_t rows, std::int64_t cols, const T* t,
             std::int64_t stride, T* b, std::int64_t b_stride) const;
-  /// The same for one vector b, of any stride but 0: element i at b[i * step].
+  /// As `trsm`, for one vector b, of any stride but 0: element i at b[i * step].
   template <class T>
   void trsv(bool lower, bool transposed, bool unit, std::int64_t n, const T* t, std::int64_t stride, T* b,
             std::int64_t step) const;
@@ -76,8 +76,8 @@ class Lapack {
   template <class T>
   std::int64_t syevd(bool vectors, bool lower, std::int64_t n, T* a, std::int64_t stride, T* w, T* elements,
                      std::int64_t* integers, Scratch size) const;
-  /// Those from first to last, counted from 0; a is destroyed. w has n elements; v [n, last - first + 1] may be null
-  /// when no vectors are wanted. Relatively robust representations.
+  /// Eigenvalues from first to last, counted from 0, and their vectors; a is destroyed. w has n elements;
+  /// v [n, last - first + 1] may be null when no vectors are wanted. Relatively robust representations.
   template <class T>
   Scratch syevr_scratch(bool vectors, std::int64_t n) const;
   template <class T>

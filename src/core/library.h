@@ -23,7 +23,7 @@ class Library {
   const std::string& why_not() const { return reason_; }  ///< one line a name tried; empty when loaded
   /// The address of a symbol, nullptr when absent.
   void* find(const char* symbol) const;
-  /// The same, throwing unsupported when the library or the symbol is absent.
+  /// As `find`, throwing unsupported when the library or the symbol is absent.
   void* get(const char* symbol) const;
   template <class Function>
   Function* function(const char* symbol) const {

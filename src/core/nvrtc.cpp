@@ -186,7 +186,7 @@ bool driver_serves(int major) {
   return driver == 0 || major <= driver;
 }
 
-/// Those that the driver serves come first; the order is kept otherwise.
+/// Candidates that the driver serves come first; the order is kept otherwise.
 std::vector<Candidate> candidates(const std::vector<fs::path>& handed_over) {
   std::vector<Candidate> all;
   const Library loaded = Library::already_loaded(kSonames, kNeeded);

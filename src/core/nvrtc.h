@@ -16,7 +16,7 @@ namespace mercer {
 /// A folder in which NVRTC may lie, such as site-packages/nvidia/cu13/lib; those of the first call come first.
 void add_library_folder(std::filesystem::path folder);
 
-/// These folders, in the order of the calls, then those of installed toolkits.
+/// The added folders, in the order of the calls, then those of installed toolkits.
 std::vector<std::filesystem::path> library_folders();
 
 struct NvrtcHeader {
@@ -55,7 +55,7 @@ class Nvrtc {
 
 /// The compiler, loaded at the first call and kept; nullptr when none was found. Looks again after add_library_folder.
 const Nvrtc* nvrtc();
-/// The same if it is loaded already, nullptr otherwise.
+/// The compiler if it is loaded already, nullptr otherwise.
 const Nvrtc* nvrtc_if_loaded();
 /// The file that nvrtc() would load, found without loading it (which takes 5 to 10 ms); absent when only the loader
 /// can tell.

@@ -44,7 +44,7 @@ Expr Along::chain(const Expr& e) {
   for (const Expr& a : e->args) d.push_back((*this)(a));
   const OpInfo& row = info(e->op);
   if (row.derivative == nullptr || std::all_of(d.begin(), d.end(), is_zero)) return 0.0;
-  // By its own rule: a branch not taken must not reach the result, whatever its derivative is.
+  // where has a rule of its own: a branch not taken must not reach the result, whatever its derivative is.
   if (e->op == Op::where) return where(e->args[0], d[1], d[2]);
   const std::vector<Expr> partials = row.derivative(e->args, e);
   Expr total = 0.0;

@@ -28,7 +28,7 @@ Expr unread(const Expr& e, const Expr& q);
 Expr unread_by_all(const Expr& t, const Expr& q);
 /// factor * dq, where dq is the derivative of a reduction that is not read where `unread` is 1.
 Expr times_total(const Expr& factor, const Expr& dq, const Expr& unread);
-/// At a feature, of the reduction q: one product of both wherever that may be.
+/// The product at a feature, of the reduction q: one product of both wherever that may be.
 Expr times_field(const Expr& factor, const Expr& dq, const Expr& q, const Expr& unread);
 
 }  // namespace mercer::ir

@@ -15,7 +15,7 @@
 //   max        1/(number of ties) where t == R, else 0;  min(t) = -max(-t)
 //
 // mean_R of max and logsumexp is a reduction with a state of three (below), since R cannot be known before its pass
-// ends. Those machines have derivatives of their own, by recognition, so that second derivatives exist.
+// ends. Such machines have derivatives of their own, by recognition, so that second derivatives exist.
 //
 // Derivatives of prod that are differentiated again go by ir/product_rules.h.
 //
@@ -144,7 +144,7 @@ class Differentiator {
  public:
   explicit Differentiator(const Expr& variable)
       : variable_(variable), is_feature_(is_feature(variable->op)), along_variable_(variable) {}
-  /// In a direction: every feature moves at once, so the rule of parameters holds.
+  /// A direction moves every feature at once, so the rule of parameters holds.
   Differentiator(const Expr& variable, const Expr& direction)
       : variable_(variable), is_feature_(false), along_variable_(variable, direction) {}
 

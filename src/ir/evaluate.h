@@ -42,7 +42,7 @@ class Oracle {
 /// Value of the formula for one pair; sums run in double with compensation.
 double evaluate(const Expr& e, const PairInputs& inputs);
 
-/// The same in double-double (about 31 digits for + - * / sqrt and sums; other functions in long double).
+/// As `evaluate`, in double-double (about 31 digits for + - * / sqrt and sums; other functions in long double).
 long double evaluate_wide(const Expr& e, const PairInputs& inputs);
 
 }  // namespace mercer::ir

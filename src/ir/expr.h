@@ -87,7 +87,7 @@ struct ExprEqual {
 template <class T>
 using ExprMap = std::unordered_map<Expr, T, ExprHash, ExprEqual>;
 
-/// The same node with other arguments (returns `e` itself when nothing changes).
+/// The node `e` with other arguments (returns `e` itself when nothing changes).
 Expr with_args(const Expr& e, std::vector<Expr> args);
 
 /// Rewrites bottom-up with a memo, so shared nodes are visited once and equal nodes become one (hash-consing).

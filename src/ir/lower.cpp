@@ -292,7 +292,7 @@ Value Lowering::ptx_value(const Expr& e) {
   return builder_.ptx(e->name, inputs, e->slot);
 }
 
-/// By what holds in every pass.
+/// The value by what holds in every pass.
 Value Lowering::pinned_value(const Expr& e) {
   LowerOptions options;
   options.type = options_.type;
@@ -345,7 +345,7 @@ Value Lowering::unit_power(const Expr& base, const Expr& exponent) {
   return builder_.emit(Prim::exp2_unit, value(exponent) * log2);
 }
 
-/// By a table of the special powers of GPUs, where these are asked for: the program has one table at most.
+/// The power by a table of the special powers of GPUs, where these are asked for: the program has one table at most.
 std::optional<Product> Lowering::table_product(const Expr& base, const Power& exponent) {
   Value poly, scale;
   if (!options_.table_powers || !has_unit() || facts_.range(base) != Range::nonnegative) return std::nullopt;

@@ -163,12 +163,12 @@ Product narrow_power(Value d, int whole, double r, bool eight, bool scaled) {
   if (eight && !scaled) d = d * kNarrowScale;
   scaled = scaled || eight;
   const double taken = scaled ? -std::log2(kNarrowScale) : 0;
-  // Of exponents that begin with a zero one operation sets the ones behind it, and the sign.
+  // One operation sets the ones behind the zero that exponents begin with, and the sign.
   const Value m = scaled ? bit_or(d, d.builder->pattern_of_number(-1.0)) : mantissa_of(d);
   const MantissaPolynomial polynomial = mantissa_polynomial(fit_mantissa(r, kFitTarget), scaled);
   const int bits = eight ? 3 : 4, size = 1 << bits;
   const Table low = times(power_table(r, 1, -size / 2, size), polynomial.lead);
-  // Of eight: biased exponents from 72 to 127, whose bits above the lowest three count 9 ... 15.
+  // A table of eight has biased exponents from 72 to 127, whose bits above the lowest three count 9 ... 15.
   Table high = power_table(r, size, size / 2 - kBias + (eight ? 64 : 0) + taken, size);
   high = times(high, std::exp2(takes_scaled ? whole * taken : 0));
   for (int i = 0; i < 16; i += size) high[i] = 0;

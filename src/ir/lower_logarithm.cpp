@@ -51,7 +51,7 @@ constexpr int kLift[] = {32, 64};
 
 double smallest_normal(const Builder& b) { return b.wide() ? 0x1p-1022 : 0x1p-126; }
 
-// For positive normal x.
+// The parts of a positive normal x.
 Parts split_normal(Value x, Value exponent_zero) {
   Builder& b = *x.builder;
   const int bits = b.mantissa_bits();
@@ -66,7 +66,7 @@ Parts split_normal(Value x, Value exponent_zero) {
 // What as_number above reads for e = 0.
 Value exponent_zero(Builder& b, int lift = 0) { return b.number(std::ldexp(1.0, b.mantissa_bits()) + b.bias() + lift); }
 
-// For positive x.
+// The parts of a positive x.
 Parts split_positive(Value x) {
   Builder& b = *x.builder;
   const int lift = kLift[b.wide()];

@@ -13,7 +13,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 Value rounded_down(Value x) { return x.builder->emit(Prim::floor, x); }
 
-// For negative bases: the sign of base where p is odd, NaN where p is no integer.
+// Gives powers of negative bases their sign: that of base where p is odd, NaN where p is no integer.
 Value with_sign(Value base, Value p, Value y) {
   Builder& b = *base.builder;
   const Value fractional = not_equal(rounded_down(p), p);

@@ -53,7 +53,7 @@ T xlogy_value(T a, T b) {
 
 Expr guarded(const Expr& singular, const Expr& derivative) { return where(singular, 0.0, derivative); }
 
-// Of min(a, b) by a. NaN where either is NaN: then self is.
+// The derivative of min(a, b) by a. It is NaN where either is NaN: then self is.
 Expr share(const Expr& wins, const Expr& a, const Expr& b, const Expr& self) {
   return where(wins, 1.0, where(equal(a, b), 0.5, where(not_equal(self, self), std::nan(""), 0.0)));
 }

@@ -13,7 +13,7 @@ enum class Form : std::uint8_t { pairs, field, fold };
 
 /// Constant folding, algebraic rules, canonical order of commutative arguments. Bit-exact on NaN, Inf and zeros.
 Expr simplify(const Expr& e);
-/// The same, but pow with a constant exponent stays pow: its derivative is shorter than that of a chain of products.
+/// As `simplify`, but pow with a constant exponent stays pow, whose derivative is shorter than that of products.
 Expr simplify_keeping_powers(const Expr& e);
 
 /// Throws Error(invalid_argument) with the broken rule: a state leaf outside reduce, a two-sided reduction inside
@@ -44,7 +44,7 @@ bool rises_with_accumulator(const Expr& e, bool nonnegative);
 
 /// Which leaves an expression reads, reductions included.
 inline const Uses& uses(const Expr& e) { return e->uses; }
-/// Of parameters, K and constants alone.
+/// Whether `e` is of parameters, K and constants alone.
 inline bool is_uniform(const Expr& e) {
   const Uses& u = e->uses;
   return !(u.x || u.z || u.w || u.row || u.col || u.index_i || u.index_j || u.state || u.accumulator || u.ptx ||

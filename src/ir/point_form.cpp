@@ -20,7 +20,7 @@ bool has_feature(const Expr& e, ExprMap<bool>& known) {
   return any;
 }
 
-/// Of the points of one side, of weights, parameters and numbers.
+/// Whether `e` is of the points of one side, of weights, parameters and numbers.
 bool reads_one_side(const Expr& e, bool of_x) {
   const Uses& u = uses(e);
   const bool own = of_x ? u.x && !u.z : u.z && !u.x;
@@ -35,7 +35,7 @@ bool reads_outside(const Expr& e, bool params) {
   return std::any_of(e->args.begin(), e->args.end(), [&](const Expr& arg) { return reads_outside(arg, params); });
 }
 
-/// The same, whose features are those of the points alone: what multiplies them for all points stays with the pairs.
+/// As `reads_one_side`, with features of the points alone: what multiplies them for all points stays with the pairs.
 bool is_own(const Expr& e, bool of_x, ExprMap<bool>& features) {
   return reads_one_side(e, of_x) && !reads_outside(e, has_feature(e, features));
 }

@@ -12,7 +12,7 @@
 namespace mercer::ir {
 
 struct PointForm {
-  /// Over x, of z too; empty where there is none.
+  /// Expressions over x, for z too; empty where there is none.
   struct Side {
     Expr shift, scale, value;
     bool is_plain() const { return shift.empty() && scale.empty() && value.empty(); }

@@ -99,7 +99,7 @@ Expr quotient(const Terms& terms, Set set) {
   return difference(product_of(within(terms, set)), convolved(terms, set, below)) / terms[0];
 }
 
-/// Over the other features.
+/// The product over the other features.
 Expr others(const Terms& terms) {
   return where(equal(terms[0], 0.0), at_zero(terms), quotient(terms, full(terms)));
 }

@@ -53,7 +53,7 @@ Expr weighted_sum(const Expr& at_zero, const Expr& c);
 
 /// First derivatives of prod as values that have slopes. `e` itself where there are none.
 Expr smooth_products(const Expr& e);
-/// Without at_zero.
+/// The expression without at_zero.
 Expr written_products(const Expr& e);
 
 /// Whether it is G_degree of T with so many numbers, as written out where `zero` says of a feature that t is 0.

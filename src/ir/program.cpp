@@ -13,7 +13,7 @@ struct PrimRow {
   int operands;
 };
 
-// In the order of the enumeration.
+// Rows in the order of the enumeration.
 constexpr PrimRow kPrims[] = {
     {"input", 0},      {"constant", 0},   {"add", 2},         {"sub", 2},      {"mul", 2},       {"div", 2},
     {"fma", 3},        {"fnma", 3},       {"min", 2},         {"max", 2},      {"abs_max", 2},   {"sqrt", 1},

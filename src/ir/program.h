@@ -25,7 +25,7 @@ enum class Prim : std::uint8_t {
   min, max,  // as x86: a < b ? a : b (a > b ? a : b): the second argument when either is NaN or both are zero
   abs_max,   // max(|a|, |b|) for arguments that are not NaN
   sqrt,
-  // Of GPUs alone.
+  // Operations of GPUs alone.
   max_nan, min_nan,                   // NaN when either is NaN
   exp2_unit, log2_unit, sqrt_unit,    // of the special-function unit: float32, about 2^-22 relative (log2: or absolute)
   floor, ceil, round,  // to integral; round: ties to even
@@ -38,7 +38,7 @@ enum class Prim : std::uint8_t {
   int_max,                 // signed (`bits` = 1: unsigned); float32 programs only
   int_to_float,            // of a signed integer, rounded to nearest; float32 programs only
   table16,                 // tables[index] at the low four bits of a's pattern
-  // Of GPUs alone, float32: |a|^powers[index] = power_poly * power_scale, by a table and a polynomial.
+  // Operations of GPUs alone, float32: |a|^powers[index] = power_poly * power_scale, by a table and a polynomial.
   power_poly, power_scale,
   ptx,                     // of GPUs alone, float32: output `bits` of ptx[index] for a, b, c, d
   // Masks.
@@ -152,11 +152,11 @@ inline constexpr double kNarrowScale = 0x1p-8;
 struct LowerOptions {
   Dtype type = Dtype::float32;
   Processor processor = Processor::cpu;
-  /// On GPUs: square roots by the special-function unit, within 2^-23.
+  /// Square roots on GPUs go by the special-function unit, within 2^-23.
   bool unit_roots = false;
-  /// On GPUs, terms: fixed powers by table and polynomial, not by the special-function unit. All of one exponent.
+  /// Fixed powers in terms on GPUs go by table and polynomial, not by the special-function unit. All have one exponent.
   bool table_powers = false;
-  /// On GPUs, terms: a parameter that is above 0 and at most kLargestTablePower; its powers are taken as fixed ones.
+  /// A parameter of terms on GPUs that is above 0 and at most kLargestTablePower: its powers are taken as fixed ones.
   Expr moderate_exponent{};
   /// The inputs x, z are kModerate (checked while packing): min/max of absolute values and powers may then use forms
   /// that would lose a NaN.
@@ -172,7 +172,7 @@ struct LowerOptions {
   /// Accumulator slots that are known to be >= 0 or NaN (for max: the caller replaced the identity -Inf by 0, which
   /// needs K > 0); may be shorter than there are slots.
   std::vector<bool> nonnegative_slots;
-  /// Those that are known to be 0, or at least the smallest normal number, or NaN; may be shorter.
+  /// Accumulator slots that are known to be 0, or at least the smallest normal number, or NaN; may be shorter.
   std::vector<bool> normal_slots;
   std::vector<Expr> params;  // the param leaf of each slot (two leaves of one name may differ in their default)
 };

@@ -3,7 +3,7 @@
 //
 //   A(S) φ(t) = A(S) r^-b φ(r t)        φ homogeneous of degree b in t,  r = 2^-floor(log2 S^(1/p))
 //
-// A has a negative power of S as a factor, (S^(1/p) r)^.. r^.. in its place. Of other pairs r is 1.
+// A has a negative power of S as a factor, (S^(1/p) r)^.. r^.. in its place. Other pairs have r = 1.
 #pragma once
 
 #include <vector>

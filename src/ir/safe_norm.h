@@ -33,8 +33,8 @@ SumOfPowers sum_of_powers(const Expr& e);
 /// p, or the half integer that it is but for rounding.
 double rounded_exponent(double p);
 
-/// A simplified formula with what leaves the range later than such a sum written by its norm. The same values in exact
-/// arithmetic, zeros, infinities and NaN included. `e` itself where there is nothing to write so.
+/// A simplified formula with what leaves the range later than such a sum written by its norm. Its values are the same
+/// in exact arithmetic, zeros, infinities and NaN included. It is `e` itself where there is nothing to write so.
 Expr safe_norms(const Expr& e);
 
 }  // namespace mercer::ir

@@ -29,7 +29,7 @@ Expr shift_slots(const Expr& e, int states, int first) {
 
 Expr by_meaning(const Expr& e) { return uses(e).ptx ? simplify(without_ptx(e)) : e; }
 
-/// The same node of mapped arguments. The meaning of a ptx stays as it is: nothing reads it any more, and what only it
+/// The node `e` with mapped arguments. The meaning of a ptx stays as it is: nothing reads it any more, and what only it
 /// needs shall not be computed.
 template <class Map>
 Expr with_mapped_args(const Expr& e, Map map) {

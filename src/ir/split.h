@@ -93,7 +93,7 @@ struct FieldSplit {
   Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms; empty with a fold
   FieldFold fold;
   Expr beside;                  // another one over the same, or empty
-  // Of pairs whose sums of powers leave the range (ir/safe_field.h), empty where there are none:
+  // What serves pairs whose sums of powers leave the range (ir/safe_field.h), empty where there are none:
   std::vector<Expr> again;             // values in place of pair_outputs
   std::vector<int> units;              // pair values that are 1 within the range
   Expr scaled, scaled_beside;          // the fields, which read units
@@ -108,8 +108,9 @@ struct FieldOptions {
 FieldSplit split_field(const Expr& field, const Expr& beside = {}, const FieldOptions& options = {});
 /// Whether φ has values of the pair: reductions, indices.
 bool reads_pairs(const Expr& phi);
-/// The same of amplitude * φ. The caller gives the amplitude: pair value number pair_outputs.size(), the only one where
-/// φ has no pair values. With `pairs_sides` functions of row and col are such, too; else those with reductions alone.
+/// As `split_field`, of amplitude * φ. The caller gives the amplitude: pair value number pair_outputs.size(), the
+/// only one where φ has no pair values. With `pairs_sides` functions of row and col are such, too; else those with
+/// reductions alone.
 FieldSplit split_amplitude_field(const Expr& phi, bool pairs_sides = false, const FieldOptions& options = {});
 
 /// A fold in two passes: its amplitude is pair value number pair_outputs.size(), if it reads one.

@@ -45,7 +45,7 @@ class PairKernels {
   const UpdateKernel& continued(bool fast) const;
   /// Update and epilogue in one kernel; null where they do not fit the registers together, or the interpreter serves.
   const UpdateKernel* fused(bool fast) const;
-  /// Of a plan with sums of maxima: the update alone, and with the best variant's epilogue (or null).
+  /// Kernels of a plan with sums of maxima: the update alone, and with the best variant's epilogue (or null).
   const UpdateKernel& maxima() const;
   const UpdateKernel* fused_maxima() const;
 

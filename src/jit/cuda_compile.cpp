@@ -228,7 +228,7 @@ void run_on_threads(std::size_t count, const Work& work) {
   for (std::thread& thread : threads) thread.join();
 }
 
-/// Of equal sources one is compiled.
+/// Compiles one of each set of equal sources.
 template <class Compile>
 std::vector<CudaBinary> compile_each(const std::vector<CudaSource>& sources, const Compile& compile) {
   const DistinctSources of = distinct(sources);

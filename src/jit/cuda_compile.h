@@ -24,7 +24,7 @@ struct CudaSource {
   bool quickly = false;              ///< by --Ofast-compile=mid (quick_compile.h): for compile_now and compile_all_now
 };
 
-/// Of equal sources the first one each, and for every source which of these it is.
+/// The first one of each set of equal sources, and for every source which of these it is.
 struct DistinctSources {
   std::vector<std::size_t> first, place_of;
 };
@@ -40,7 +40,7 @@ struct CudaBinary {
   bool is_quick = false;  ///< of a source that was compiled quickly
 };
 
-/// Of equal sources one each, where it is there.
+/// One binary for each set of equal sources, where it is there.
 struct FoundBinaries {
   DistinctSources of;
   std::vector<std::optional<CudaBinary>> binaries;
@@ -69,9 +69,9 @@ class CudaCompiler {
   /// From store or cache, if it is there. Takes less than a millisecond.
   std::optional<CudaBinary> find(const CudaSource& source);
   FoundBinaries find_all(const std::vector<CudaSource>& sources);
-  /// By NVRTC, past store and cache.
+  /// Compiles by NVRTC, past store and cache.
   CudaBinary compile_now(const CudaSource& source) const;
-  /// The same, equal ones once, on several threads.
+  /// As `compile_now` for each source, equal ones once, on several threads.
   std::vector<CudaBinary> compile_all_now(const std::vector<CudaSource>& sources) const;
 
  private:

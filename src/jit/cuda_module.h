@@ -42,8 +42,8 @@ class CudaFunction {
   /// beyond 48 KB is opted in to at the first launch that asks for it. Throws device for a launch that the device
   /// cannot do, before it is tried where the sizes tell.
   void launch(Dim3 grid, Dim3 block, std::int64_t dynamic_shared, CuStream stream, void** args) const;
-  /// The same in clusters of blocks (compute capability 9.0 and newer), and allowed to start before the kernel ahead of
-  /// it on the stream has ended; it then waits itself (griddepcontrol.wait).
+  /// As `launch`, in clusters of blocks (compute capability 9.0 and newer), and allowed to start before the kernel
+  /// ahead of it on the stream has ended; it then waits itself (griddepcontrol.wait).
   void launch_clusters(Dim3 grid, Dim3 block, Dim3 cluster, std::int64_t dynamic_shared, CuStream stream, void** args,
                        Overlap overlap = Overlap::none) const;
 

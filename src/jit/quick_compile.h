@@ -26,7 +26,7 @@ struct QuickBinary {
 /// where the quick one does not compile. Throws as compile_all does. A process waits at its end for what is still
 /// compiled.
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources);
-/// The same of sources that were looked for before.
+/// As above, for sources that were looked for before.
 std::vector<QuickBinary> compile_quickly(const std::vector<CudaSource>& sources, FoundBinaries found);
 
 /// Whether a first call may have kernels of its own here.
@@ -36,7 +36,7 @@ struct FirstBinaries {
   std::vector<CudaBinary> first;  ///< empty where one did not compile
   std::vector<std::shared_future<CudaBinary>> full;
 };
-/// Compiles what a first call runs, and behind it what takes its place from the second call on. Of a process that
+/// Compiles what a first call runs, and behind it what takes its place from the second call on, in a process that
 /// compiles first; nothing where no thread can be had.
 std::optional<FirstBinaries> compile_first(const std::vector<CudaSource>& first, const std::vector<CudaSource>& full);
 

@@ -267,7 +267,7 @@ class CpuBackward {
   Program main_, product_, beside_, factor_;
 };
 
-/// Of a checked call on CPUs.
+/// Runs a checked call on CPUs.
 void run_on_cpu(const PairCall& call, const plan::FieldWeights& kind, const plan::FurtherSums& further,
                 const Tensor& weights, const Tensor* v, const PassResults& results, const Arguments& arguments,
                 Context& context) {

@@ -77,8 +77,8 @@ const char* name_of(PassRows rows);
 std::vector<BackwardPass> plan_backward(const BackwardRequest& request);
 /// The list for mercer.parameter_gradient: of product_backward, pairwise_backward and sums alone.
 std::vector<BackwardPass> plan_parameter_gradient(const BackwardRequest& request);
-/// By what a pass adds up beside its field, where these parameters have axes or lie on a device: others in an exponent
-/// become numbers of the formula that runs.
+/// Leaves by whose derivatives a pass adds up sums beside its field, where these parameters have axes or lie on a
+/// device: others in an exponent become numbers of the formula that runs.
 SummedLeaves summed_leaves(const Formula& formula, const std::vector<std::string>& arrays);
 /// What the ways of the gradients by both sides say of it on CPUs; empty where there is nothing to choose.
 std::string ways_of_both_sides(const BackwardRequest& request);

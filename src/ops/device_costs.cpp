@@ -16,7 +16,7 @@ std::string key_of(const CudaDevice& device) {
   return fmt::format("costs\n{}\n{}", device.architecture(), device.name);
 }
 
-/// By the names of devices; none where a device has no row of its own.
+/// Costs by the names of devices; none where a device has no row of its own.
 class Rows {
  public:
   const std::optional<plan::Costs>& of(const CudaDevice& device) {

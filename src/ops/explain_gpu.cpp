@@ -33,7 +33,7 @@ int number_after(const std::string& name, std::size_t prefix, int otherwise) {
 }
 
 NamedGpu gpu_of_machine(int index) {
-  // Of the bandwidth by clock and width, what copies reach on an H200.
+  // The part of the bandwidth by clock and width that copies reach on an H200.
   constexpr double kReached = 0.861;
   const CudaDevice& device = cuda_device(index);
   NamedGpu gpu{plan::gpu_info(device.capability()), device.name, &ops::device_costs(device),

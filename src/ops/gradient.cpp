@@ -99,7 +99,7 @@ struct Programs {
   }
 };
 
-/// Of the gradient of a formula, or of a field whose amplitude the caller gives.
+/// Programs for the gradient of a formula, or of a field whose amplitude the caller gives.
 Programs make_programs(const PairCall& call, std::int64_t outputs, Context& context) {
   const Formula::Prepared& formula = call.formula();
   const double most = ir::most_scale(call.type());

@@ -20,7 +20,7 @@ inline cuda::JobOperand matrix_operand(const PairCall& call, const Tensor& matri
           matrix.strides.back()};
 }
 
-/// Of one item of the batch.
+/// Sets the amplitude of one item of the batch.
 inline void fill_amplitude(cpu::GradientItem& item, const PairCall& call, std::int64_t index, const Tensor& matrix) {
   item.amplitude = element(matrix, call.offset(index, batch_strides(matrix, 2, call.batch())));
   item.amplitude_dtype = matrix.dtype;

@@ -228,7 +228,7 @@ void StreamRun::prepare(std::int64_t bytes) {
   pairs_ = costs_of(device_.index, context_).terms / static_cast<double>(sizes_.work);
 }
 
-/// Of `rows` points of x and `count` of z, which starts at `at`; the outputs are those of part results.
+/// Arrays of `rows` points of x and `count` of z, which starts at `at`; the outputs are those of part results.
 StepArrays StreamRun::arrays(const cuda::Workspace& workspace, std::int64_t rows, std::int64_t at, std::int64_t count,
                              Arguments& arguments) const {
   const std::int64_t place = plan_.z_stays ? at : 0;

@@ -20,7 +20,7 @@ namespace {
 using plan::KronGpuPlan;
 using plan::KronGpuProblem;
 
-/// Of the loops that run a plan on a processor, whose measured choices hold for them.
+/// Version of the loops that run a plan on a processor, for which measured choices hold.
 constexpr std::string_view kCpuVersion = "1\n";
 
 /// What the kernels are made of.

@@ -17,7 +17,7 @@ std::string kron_key(const plan::KronGpuProblem& problem, const DeviceName& devi
 /// The plan that the store has for this problem, or the model's.
 plan::KronGpuPlan tuned_kron_plan(const plan::KronGpuProblem& problem, const DeviceName& device,
                                   const ChoiceStore& store = ChoiceStore::shared());
-/// The same for this processor, with the instruction set and as many threads as the tools have.
+/// As `kron_key`, for this processor, with the instruction set and as many threads as the tools have.
 std::string kron_cpu_key(const KronJob& job, const plan::KronProblem& problem, const cpu::KronTools& tools);
 plan::KronChoice tuned_kron_choice(const std::string& key, const ChoiceStore& store = ChoiceStore::shared());
 /// From now on calls of this process, and by the store of later ones, ask whether something was measured for them.

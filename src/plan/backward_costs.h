@@ -1,4 +1,4 @@
-// From which sizes on the ways of a backward pay, a row for each generation of processors.
+// Sizes from which on the ways of a backward pay, a row for each generation of processors.
 #pragma once
 
 #include <cstddef>

@@ -99,7 +99,7 @@ double bilinear_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, s
 
 namespace {
 
-/// Of few features, epilogues are most of the work: two blocks take turns.
+/// Epilogues of few features are most of the work: two blocks take turns.
 constexpr std::int64_t kUnit = 32, kChunk = 2 * kUnit;
 BilinearTile brief_tile(std::int64_t k) {
   return {.columns = 128, .stages = 2, .cluster = 1, .blocks = 2, .brief = static_cast<int>(ceil_div(k, kUnit))};

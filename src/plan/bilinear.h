@@ -71,8 +71,8 @@ struct BilinearTile {
   static constexpr int kRows = 128;
 
   explicit operator bool() const { return columns > 0; }
-  /// Of 32 points of v in shared memory. Halves share a power of two a column. Two blocks of a cluster copy as many
-  /// chunks of 16 bytes each.
+  /// Bytes of 32 points of v in shared memory. Halves share a power of two a column. Two blocks of a cluster copy
+  /// as many chunks of 16 bytes each.
   int v_bytes(VPieces pieces) const {
     constexpr int kNorms = 160;
     switch (pieces) {
@@ -82,8 +82,8 @@ struct BilinearTile {
       default: return wide * 132 + kNorms;
     }
   }
-  /// Of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied with, or
-  /// of features, where pairs are computed one by one.
+  /// Bytes of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied
+  /// with, or of features, where pairs are computed one by one.
   std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
   /// Two warpgroups that multiply and, but for that, a warp that feeds; a block alone has a warpgroup for it, whose
   /// registers go to the others. By warps all do both.
@@ -116,7 +116,7 @@ BilinearTile bilinear_tile(std::int64_t m, std::int64_t n, std::int64_t k, Preci
 double bilinear_time(const BilinearTile& tile, std::int64_t m, std::int64_t n, std::int64_t k, int multiprocessors,
                      const Costs& costs);
 
-/// Of a product with v that stores its values, the tile that makes them.
+/// The tile that makes the values of a product with v that stores them.
 BilinearTile kept_values_tile(const BilinearTile& product);
 
 /// Columns of v that one pass takes at most: without products of warpgroups, and with them; where that saves passes
@@ -127,11 +127,11 @@ inline constexpr int kFewColumns = 16, kWideColumns = 104, kMostWideColumns = 12
 int feature_ranges(const BilinearTile& tile, std::int64_t tiles, std::int64_t k, int multiprocessors,
                    const Costs& costs);
 
-/// The same for folds over n, which store no pairs: products with so many columns of v, or none.
+/// As `bilinear_tile`, for folds over n, which store no pairs: products with so many columns of v, or none.
 BilinearTile bilinear_fold_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                                 Precision precision, const Costs& costs);
 
-/// The same for nearest neighbours, whose candidates are found among the tiles' values.
+/// As `bilinear_tile`, for nearest neighbours, whose candidates are found among the tiles' values.
 BilinearTile bilinear_nearest_tile(std::int64_t m, std::int64_t n, std::int64_t k, Precision precision,
                                    const Costs& costs);
 

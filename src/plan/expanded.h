@@ -20,7 +20,7 @@ std::int64_t expanded_chunk_bytes(std::int64_t k);
 /// The tile of so many columns of v by products of a warp (kernels/cuda/wide_warps.cuh); empty of more than it serves,
 /// and where its blocks do not fit a multiprocessor together.
 BilinearTile expanded_warp_tile(std::int64_t k, int wide, std::int64_t shared_per_block, const ExpandedCosts& costs);
-/// Of its shared memory.
+/// Bytes of shared memory of that tile.
 std::int64_t expanded_shared_bytes(const BilinearTile& tile, std::int64_t k);
 
 }  // namespace mercer::plan

@@ -12,7 +12,7 @@ constexpr double kSchedulers = 4, kWarp = 32;
 
 double real(std::int64_t count) { return static_cast<double>(count); }
 
-/// Of a thread and feature, in clocks of its scheduler.
+/// Time of a thread for a feature, in clocks of its scheduler.
 double clocks_of_thread(const GpuPairPlan& plan, const GpuTile& tile) {
   constexpr double kDoubleProducts = 128;  // multiply-adds of float64 a clock and multiprocessor
   const double warps = real(tile.threads()) / (kSchedulers * kWarp);
@@ -21,8 +21,8 @@ double clocks_of_thread(const GpuPairPlan& plan, const GpuTile& tile) {
   return pairs * count_gpu(plan.programs.update).slots() * (plan.problem.type == Dtype::float64 ? 2 : 1);
 }
 
-/// Of the multiprocessor with most blocks: it issues all of their instructions, and a scheduler with a warp alone waits
-/// for its results.
+/// Time of the multiprocessor with most blocks: it issues all of their instructions, and a scheduler with a warp alone
+/// waits for its results.
 double time_of(const GpuPairPlan& plan, std::int64_t tiles, std::int64_t length, int ranges, int multiprocessors,
                const RangeCosts& costs) {
   const GpuTile& tile = adding_tile(plan);
@@ -34,7 +34,7 @@ double time_of(const GpuPairPlan& plan, std::int64_t tiles, std::int64_t length,
   return clocks / (gpu_info(plan.problem.device.capability).gigahertz * 1e3) + merges;
 }
 
-/// The same where sides are swapped, as for an output that is stored by columns: layouts change no bit.
+/// Number of tiles, as many where sides are swapped, as for an output that is stored by columns: layouts change no bit.
 std::int64_t tiles_of(const GpuPairPlan& plan, std::int64_t m, std::int64_t n) {
   const GpuTile& tile = adding_tile(plan);
   const auto tiles = [&](std::int64_t rows, std::int64_t columns) {

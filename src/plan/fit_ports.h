@@ -1,4 +1,4 @@
-// From times to ports: which ports instructions take, found from how long each kind takes alone, in turns with another,
+// Ports that instructions take, found from times: how long each kind takes alone, in turns with another,
 // and in turns with a multiplication and an addition.
 //
 //   kinds together take   max over sets of ports of   (cycles of those that no other port takes) / ports of the set

@@ -15,10 +15,10 @@ struct FurtherSums {
   bool product = false, weights = false;
   bool without_weight = false;
 
-  /// Of one value a pair.
+  /// Whether there are sums of one value a pair.
   bool has_sums() const { return !by.empty() || product; }
   bool any() const { return has_sums() || weights; }
-  /// For keys of caches.
+  /// Text for keys of caches.
   std::string names() const;
 };
 

@@ -284,7 +284,7 @@ LinearSizes double_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::in
   const std::int64_t fitting = 2 * part_bytes / (kDouble * at_least_one(k));
   const std::int64_t most = std::clamp(fitting / kSlice * kSlice, kLeastPoints, kMostPoints);
   sizes.points = std::min(n, round_up(ceil_div(n, at_least_one(ceil_div(n, most))), kSlice));
-  // Of several passes each has an even number of outputs, for coefficients are read by two.
+  // Each of several passes has an even number of outputs, for coefficients are read by two.
   const std::int64_t all = at_least_one(std::min(outputs, kLinearOutputs)), pair = std::min<std::int64_t>(all, 2);
   sizes.columns = k * std::clamp<std::int64_t>(fitting / at_least_one(sizes.points) / pair * pair, pair, all);
   sizes.fits = k * pair * sizes.points * kDouble <= 2 * part_bytes;

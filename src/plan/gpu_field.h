@@ -36,7 +36,7 @@ struct FieldFactors {
 inline constexpr double kLargestHalvesPower = 0.5;
 /// Bits of the mantissa that their table has.
 inline constexpr int kFieldPowerBits = 3;
-/// `none` where φ has no such form. Of values of this type.
+/// `none` where φ has no such form. `type`: of the values.
 FieldFactors factors_of(const Expr& field, Dtype type = Dtype::float32);
 
 /// φ = weight rest, the weight of w alone; empty ones where the rest reads w, or there is no weight.
@@ -64,8 +64,8 @@ std::int64_t linear_columns(std::int64_t k, bool difference = true);
 /// Outputs of a pass at most.
 inline constexpr std::int64_t kLinearOutputs = 16;
 LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, std::int64_t part_bytes);
-/// The same of float64 on tensor cores (kernels/cuda/linear_doubles.cuh), of so many values of a pair; the sums of
-/// coefficients are none of its columns.
+/// As `linear_sizes`, of float64 on tensor cores (kernels/cuda/linear_doubles.cuh), with `planes` values of a pair; the
+/// sums of coefficients are none of its columns.
 LinearSizes double_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, int planes,
                          std::int64_t part_bytes);
 /// Bytes of a row of a part: the values of its pairs, their amplitudes, products.
@@ -91,7 +91,7 @@ struct FieldWeights {
 /// How these lie: rows with room behind the last column, as kernels store them; a caller's rows or columns.
 enum class StoredValues : std::uint8_t { padded, rows, columns };
 
-/// Of a block of products of float64 matrices (kernels/cuda/stored_doubles.cuh).
+/// Rows and depth of a block of products of float64 matrices (kernels/cuda/stored_doubles.cuh).
 inline constexpr int kDoubleRows = 128, kDoubleSlice = 16;
 /// Columns of a tile, of so many in all: 32 or 64.
 int columns_of_doubles(std::int64_t columns);
@@ -165,7 +165,7 @@ struct GpuFieldPlan {
   std::shared_ptr<const GpuPairPlan> linear;  // the product of matrices; what it leaves is done by `products`
   bool doubles = false;                       // the same in float64
 
-  /// Columns of coefficients that a product has: 8, 16, 32 or, of signs, 64. Of powers 16 at least: with 8, eight
+  /// Columns of coefficients that a product has: 8, 16, 32 or, of signs, 64. Powers take 16 at least: with 8, eight
   /// points m leave their values too few registers.
   int product_columns() const {
     if (problem.contraction.product_outputs <= 8 && factors.power == 0) return 8;
@@ -180,7 +180,7 @@ struct GpuFieldPlan {
   bool has_one_output() const { return problem.weights != FieldWeights::Kind::coefficients; }
   /// Columns of coefficients of that pass.
   int columns() const { return problem.weights == FieldWeights::Kind::matrix ? 0 : problem.outputs; }
-  /// Of a pass, beside its results.
+  /// Sums of a pass, beside its results.
   int further_sums() const {
     return problem.pass.sums + (problem.pass.with_product ? problem.outputs : 0) + problem.pass.features;
   }
@@ -193,13 +193,13 @@ struct GpuFieldPlan {
   bool of_differences() const { return factors.linear == FieldFactors::Linear::difference; }
   bool of_signs() const { return factors.kind == FieldFactors::Kind::sign; }
   /// Values in units of their rows and columns where these allow it: of signs as integers, of powers as 16-bit floats.
-  /// Of very many planes there is no memory for the stages that takes.
+  /// Very many planes leave no memory for the stages that this takes.
   bool has_units() const {
     return products && (of_signs() ? product_stages(true) > 2 : factors.power > 0 && product_stages(true) > 1);
   }
   /// Products without units are for the rows that others leave.
   bool products_are_fallback() const { return has_units() || linear; }
-  /// Of eight powers as 16-bit floats, how many are taken by table.
+  /// How many of eight powers as 16-bit floats are taken by table.
   int table_eighths() const { return factors.power == 0.5 ? 0 : 2; }
   /// Bytes of 16 features and 16 points in the image of z.
   std::int64_t group_bytes() const { return of_signs() ? 512 : 1024; }
@@ -210,7 +210,7 @@ struct GpuFieldPlan {
   std::int64_t product_shared_bytes(int stages, bool units = false) const;
   /// Stored values times v, as a linear field with coefficients.
   bool linear_of_product() const { return problem.stored.of_product && linear; }
-  /// The same on tensor cores of float64 (kernels/cuda/stored_doubles.cuh).
+  /// Stored values times v on tensor cores of float64 (kernels/cuda/stored_doubles.cuh).
   bool by_doubles() const { return problem.stored.of_product && problem.type == Dtype::float64; }
   int tile_r() const { return by_doubles() ? kDoubleRows : 16 * block.thread_r; }
   int tile_f() const { return by_doubles() ? problem.stored.columns_of_doubles : 16 * block.thread_f; }
@@ -221,8 +221,8 @@ struct GpuFieldPlan {
   FieldBeyond beyond;  // at pairs whose values are marked
 };
 
-/// Of a field of few features, whose values of the pairs come from `pairs`: points m of a thread; bytes of shared
-/// memory of a block.
+/// Points m of a thread, and bytes of shared memory of a block, for a field of few features, whose values of the pairs
+/// come from `pairs`.
 int few_features_rows(const GpuPairPlan& pairs);
 std::int64_t few_features_bytes(const GpuPairPlan& pairs);
 inline constexpr int kFewFeaturesThreads = 128;
@@ -236,7 +236,7 @@ int thread_features(std::int64_t k, const GradientCosts& costs);
 
 /// Coefficients that one pass takes at most; more take several.
 inline constexpr std::int64_t kFieldOutputs = 16;
-/// The same of products, of so many in all: twice as many where that takes no more columns.
+/// As `kFieldOutputs`, of products, for so many in all: twice as many where that takes no more columns.
 int most_product_outputs(std::int64_t outputs);
 
 /// `scaled`: the fields with their units (ir/safe_field.h), which read the amplitude behind `again`; or an empty one.

@@ -22,7 +22,7 @@ Range range_of(double power, Dtype type) {
   if (wide) return {0x1p-940, 0x1p1016};
   const Range range{power > kLargestGradual ? 0x1p-96 : 0x1p-118, 0x1p120};
   if (whole) return range;
-  // By logarithms of the special-function unit, whose errors grow with them.
+  // Powers here go by logarithms of the special-function unit, whose errors grow with them.
   constexpr double kMostLogarithm = 32;
   return {std::max(0x1p-96, std::exp2(-kMostLogarithm * power)),
           std::min(range.most, std::exp2(kMostLogarithm * power))};

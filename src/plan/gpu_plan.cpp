@@ -136,7 +136,7 @@ bool sizes_are_few(const GpuPairProblem& problem) {
   return problem.sizes.exact_features > 0 && problem.sizes.features == GpuSizes::Features::few;
 }
 
-// States start at numbers: 0 + |x - z| is |x - z|. Of tiles of few features, that one addition less was slower.
+// States start at numbers: 0 + |x - z| is |x - z|. Tiles of few features were slower without that addition.
 void add_first_update(GpuPairPlan& plan) {
   const GpuSizes& sizes = plan.problem.sizes;
   if (sizes.exact_features == 0 || (sizes.features != GpuSizes::Features::some && !plan.by_rows())) return;
@@ -201,7 +201,8 @@ bool pays_mixed_pipes(const GpuPairProblem& problem, bool has_allowance) {
   return sizes.features == several && problem.tries.mixed_work == MixedWork::much;
 }
 
-/// Of a thread's pairs: `sad` takes two slots of the integer pipe, two FADDs one each of the other.
+/// Splits a thread's pairs between two pipes: `sad` takes two slots of the integer pipe, two FADDs one each of the
+/// other.
 void add_mixed_pipes(GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const bool stores = problem.consumer == Consumer::store;
@@ -218,7 +219,7 @@ void add_mixed_pipes(GpuPairPlan& plan) {
   if (!stores) plan.loss.rate_slot = rate_slot(plan);
 }
 
-/// Of a plan whose tile serves what products leave to it: regions of 64 x 64 pairs, or the whole fold over n.
+/// The products of a plan whose tile serves what they leave to it: regions of 64 x 64 pairs, or the whole fold over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   const auto outputs = static_cast<std::size_t>(1 + problem.product.further + (problem.product.beside > 0));
@@ -241,7 +242,7 @@ GpuTile double_tile(const GpuPairPlan& plan) {
   return tile;
 }
 
-/// Of a plan whose programs are there.
+/// Whether a plan whose programs are there takes `wide_tile`.
 bool is_wide(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
   return problem.product.of_values && problem.consumer == Consumer::product && problem.type == Dtype::float32 &&
@@ -594,15 +595,15 @@ void count_slots(GpuPairPlan& plan) {
   plan.programs.col_slots = col ? 1 + split.col_stages : 0;
 }
 
-/// By instructions with constants and inputs, and by slots.
+/// Whether the epilogue is long by instructions, with constants and inputs, and by slots.
 bool is_long_epilogue(const GpuPairPlan& plan, const EpilogueCosts& costs) {
   return !plan.folding.sums_decide &&
          static_cast<std::int64_t>(plan.programs.epilogue.code.size()) > costs.instructions &&
          count_gpu(plan.programs.epilogue).issue > costs.slots;
 }
 
-/// Of a plan that knows whether its sums are products on tensor cores; values in registers want epilogues that can be
-/// unrolled, else they are not.
+/// Adds the epilogue to a plan that knows whether its sums are products on tensor cores; values in registers want
+/// epilogues that can be unrolled, else they are not.
 void add_epilogue(GpuPairPlan& plan, const EpilogueCosts& costs) {
   const GpuPairProblem& problem = plan.problem;
   const bool single = problem.type == Dtype::float32;
@@ -622,7 +623,7 @@ void add_epilogue(GpuPairPlan& plan, const EpilogueCosts& costs) {
   plan.programs.long_epilogue = is_long_epilogue(plan, costs);
 }
 
-/// Of a tile that goes through other things than the call's features, or through none.
+/// The sizes for a tile that goes through other things than the call's features, or through none.
 GpuSizes with_features(GpuSizes sizes, GpuSizes::Features features) {
   sizes.features = features;
   sizes.exact_features = 0;
@@ -704,7 +705,8 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   return plan;
 }
 
-/// Of a Gauss kernel of few features. Weights scale its operands, parameters beside the squares its rate.
+/// Adds expanded squares to a Gauss kernel of few features. Weights scale its operands, parameters beside the squares
+/// its rate.
 void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   const GpuPairProblem& problem = plan.problem;
   const bool serves =
@@ -732,7 +734,8 @@ void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   plan.few.expanded = expanded;
 }
 
-/// Of a product whose values, functions of squares of differences, are stored and multiplied with all columns.
+/// Adds the plans of a product whose values, functions of squares of differences, are stored and multiplied with all
+/// columns.
 void add_kept(GpuPairPlan& plan, const Costs& costs) {
   using ir::Site;
   const bool serves = plan.products.bilinear.kind == BilinearKind::square && plan.problem.product.wide > 0 &&
@@ -756,7 +759,7 @@ void add_kept(GpuPairPlan& plan, const Costs& costs) {
   plan.products.kept_products = std::move(sums);
 }
 
-/// Of these outputs as they are.
+/// The plan of the given outputs as they are.
 std::shared_ptr<const GpuPairPlan> plan_outputs(const GpuPairProblem& problem, const Costs& costs) {
   auto plan = make_plan(problem, {}, costs);
   if (problem.tries.expands) add_expanded(*plan, costs);

@@ -252,7 +252,7 @@ struct GpuPairPlan {
     return products.bilinear && problem.product.wide > 0 && !loss.rate.outputs.empty() && !problem.gradient.rank_field;
   }
   bool keeps() const { return products.kept_values != nullptr; }
-  /// The same, or of expanded squares.
+  /// Whether products with v may take pieces of 16 bits: with rates, kept values or expanded squares.
   bool takes_halves() const { return rates() || keeps() || (few.mma_rhs && (few.expanded || few.of_expanded)); }
   bool has_double_products() const { return products.bilinear && problem.type == Dtype::float64; }
   /// Blocks of a multiprocessor by which folds split n: a measured tile must not change the order of their sums.
@@ -265,7 +265,7 @@ struct GpuPairPlan {
     if (!products.planes.empty() && split.states == 0) return 0;
     return input.bytes ? (features + 3) / 4 : features;
   }
-  /// Of so many features, those between two promotions of partial sums: whole slices of every tile.
+  /// Features between two promotions of partial sums, of so many in all: whole slices of every tile.
   int chunk(std::int64_t features) const;
   /// Whether the values that a tile finds are not the last word: nearest pairs are computed again.
   bool recomputes() const { return folding.sums_decide || products.bilinear; }
@@ -278,7 +278,7 @@ struct GpuPairPlan {
   /// Bytes of shared memory of a block; partial sums take theirs only when some are promoted.
   std::int64_t shared_bytes(std::int64_t features) const { return shared_bytes(tile, features); }
   std::int64_t shared_bytes(const GpuTile& of, std::int64_t features) const;
-  /// The same of the tiles on tensor cores.
+  /// Bytes of shared memory of a block of the tiles on tensor cores.
   std::int64_t product_shared_bytes() const;
   std::int64_t difference_shared_bytes() const;
   /// Whether the device decides, by the range of the values, which tile computes all.
@@ -304,7 +304,7 @@ bool can_be_bulk(const GpuPairPlan& plan, const GpuTile& tile);
 
 /// Throws unsupported or invalid_argument when the formula cannot be planned.
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem, const Costs& costs);
-/// By the row of its compute capability.
+/// The plan by the row of its compute capability.
 std::shared_ptr<const GpuPairPlan> plan_gpu_pairs(const GpuPairProblem& problem);
 
 }  // namespace mercer::plan

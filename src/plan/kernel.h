@@ -50,8 +50,8 @@ struct UpdateArgs {
   std::int64_t k;        // features
   std::int64_t chunk;    // features between two promotions of partial sums, at least 1
   std::uint32_t* doubtful;  // [tile], of guarded kernels: 0 where all sums are beyond their bounds
-  // Of fused kernels only. Panels of x and of row follow each other in memory, and so do the tiles' rows of out; acc is
-  // scratch.
+  // Fields of fused kernels only. Panels of x and of row follow each other in memory, and so do the tiles' rows of out;
+  // acc is scratch.
   void* out;
   std::int64_t out_stride;  // bytes from one row of out to the next
   std::int64_t tiles;       // 0 counts as 1; more only where the planes of out lie so far apart

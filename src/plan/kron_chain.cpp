@@ -167,7 +167,7 @@ int eights_turns(const KronChain& chain, const KronChainPhase& phase) {
 /// Where the lanes of a warp are in a tile, whatever the steps: along each axis, behind all axes, before all of them.
 using LaneDigits = std::vector<std::array<std::int64_t, kWarp>>;
 
-/// Of multiply-adds: lanes run along what stands behind, then along what stands before.
+/// Digits of the lanes for multiply-adds: lanes run along what stands behind, then along what stands before.
 LaneDigits lane_digits(const KronChain& chain, std::size_t index) {
   const KronChainPhase& phase = chain.phases[index];
   const std::size_t axes = chain.axes.size();
@@ -395,7 +395,7 @@ std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
   const std::int64_t most = at_once > 0 ? at_once : std::max<std::int64_t>(resident * multiprocessors / cluster, 1);
   if (cluster == 1 || at_once > 0) return ceil_div(tiles, ceil_div(tiles, most)) * cluster;
   // Clusters that come and go run out of step with each other, so that some load while others multiply.
-  // Those of the last round have a row less where that makes it a whole round.
+  // Clusters of the last round have a row less where that makes it a whole round.
   const std::int64_t rows = std::clamp<std::int64_t>(tiles / (kTurns * most), 1, kMostRows);
   return std::min(round_up(ceil_div(tiles, rows), most), tiles) * cluster;
 }
@@ -443,8 +443,8 @@ namespace {
 
 constexpr double kAnyTime = 1e300;
 
-/// With rows shared by so many blocks, that have parts of this axis. Nothing where it takes `worth` seconds or more
-/// even without gaps: to search for them takes most of the time here.
+/// The chain with rows shared by so many blocks, that have parts of this axis. Nothing where it takes `worth` seconds
+/// or more even without gaps: to search for them takes most of the time here.
 std::optional<KronChain> plan_shared(const KronGpuTypes& types, std::span<const KronShape> factors,
                                      const KronGpuPlace& place, const KronGpuProblem& problem, int cluster,
                                      int shared_axis, std::int64_t plain = kPlain, double worth = kAnyTime) {

@@ -65,7 +65,7 @@ struct KronChain {
   /// One cluster on a multiprocessor runs alone: as many as fit take all rows.
   bool asks() const { return cluster > 1 && resident == 1; }
 
-  /// Of a ring a warp more, which asks for what comes.
+  /// Threads of a block: a ring has a warp more, which asks for what comes.
   std::int64_t threads() const { return block_threads + (ring > 0 ? 32 : 0); }
   std::int64_t shared_bytes() const;
   std::int64_t blocks(const KronGpuPlace& place) const;

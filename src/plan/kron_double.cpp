@@ -30,7 +30,7 @@ struct Groups {
 };
 constexpr Groups kGroups[] = {{true, 3, 4, 8}, {true, 2, 4, 16}, {false, 1, 8, 16}};
 
-/// Of a group, with its outputs filled up.
+/// The shape of a group's tile, with its outputs filled up to whole units.
 struct Shape {
   std::int64_t warps_q, q, n;
 };
@@ -59,7 +59,7 @@ double products_per_second(const KronDouble& k, const KronDoubleCosts& costs) {
   return k.groups == 3 ? costs.three_groups : k.groups == 2 ? costs.two_groups : costs.one_group;
 }
 
-/// Of a line in shared memory.
+/// Pitch of a line in shared memory, in elements.
 std::int64_t pitch(std::int64_t line) { return round_up(line, kRows) + 4; }
 
 }  // namespace
@@ -102,7 +102,7 @@ double KronDouble::seconds(const KronGpuPlace& place, const KronDoubleCosts& cos
   const double stage = all * (real(depth * tile_q * tile_n) / products_per_second(*this, costs) +
                               costs.overlap * stage_traffic(*this) / costs.shared_bytes);
   const double steady = real(steps()) * stage * tiles / all;
-  // Of one tile after the other by a group that nobody disturbs.
+  // Time of a tile where a group that nobody disturbs takes one after the other.
   const double alone = real(steps()) * (stage * costs.alone + costs.stage) + costs.store;
   const double rounds = std::max(tiles / (real(groups) * real(blocks(place))), 1.0);
   const double image = held ? real(p * tile_q * kDouble) / costs.image_bytes : 0;

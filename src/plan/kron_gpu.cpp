@@ -20,7 +20,7 @@ constexpr std::int64_t kMostGroups = 128, kWarp = 32;
 /// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
 constexpr std::int64_t kStageBytes = 40 << 10;
 constexpr std::int64_t kMostBlocks = std::int64_t{1} << 30;
-/// Of what is measured: divisions into passes, and times the least estimate.
+/// Bounds of what is measured: divisions into passes, and times the least estimate.
 constexpr std::size_t kMostDivisions = 8;
 constexpr double kMostTimes = 2;
 constexpr std::string_view kRecord = "1\n";  // the version of records
@@ -299,21 +299,21 @@ KronGpuPlan with_best_kernels(Division division, const KronGpuProblem& problem) 
   return std::move(division.plan);
 }
 
-/// In the order that takes less time.
+/// The plan in the order that takes less time.
 KronGpuPlan best_plan(const std::vector<Run>& runs, const KronGpuProblem& problem) {
   KronGpuPlan plan = with_best_kernels(division_of(runs, problem, Order::multiplications), problem);
   KronGpuPlan other = with_best_kernels(division_of(runs, problem, Order::bytes), problem);
   return other.seconds(problem.costs()) < plan.seconds(problem.costs()) ? other : plan;
 }
 
-/// Of one pass of a plan.
+/// The kernels for one pass of a plan.
 std::vector<KronGpuKernel> kernels_of(const KronGpuPlan& plan, std::size_t index, const KronGpuProblem& problem) {
   const KronGpuPass& pass = plan.passes[index];
   return kernels_of(types_of(problem, index == 0, index + 1 == plan.passes.size()),
                     factors_of(problem, {pass.first, pass.count}), pass.place, problem);
 }
 
-/// With another kernel for one of its passes, the least estimates first, of equal ones all passes by turns.
+/// Plans with another kernel for one of its passes, the least estimates first, of equal ones all passes by turns.
 std::vector<KronGpuPlan> with_other_kernels(const KronGpuPlan& plan, const KronGpuProblem& problem) {
   std::vector<std::vector<KronGpuKernel>> kernels;
   std::size_t most = 0;

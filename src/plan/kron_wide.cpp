@@ -28,7 +28,7 @@ std::int64_t image_bytes(std::int64_t rows, std::int64_t depth) {
   return 2 * ceil_div(depth, kImageBlock) * rows * kLine;
 }
 
-/// Of a tile, by each of its threads.
+/// Values of a tile that each of its threads holds.
 std::int64_t held(const KronWide& wide) {
   const std::int64_t pieces = ceil_div(wide.p1, kStep) * ceil_div(wide.tile_n, 2 * kStep);
   return 16 * ceil_div(pieces, 4 * wide.warpgroups);

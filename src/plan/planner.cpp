@@ -68,9 +68,9 @@ bool has_root(const std::vector<Expr>& outputs) {
   return found;
 }
 
-/// In place of a program for all data one for finite data, where its floor is no higher. What it asks of them: narrow
-/// magnitudes only where other data, which the program for all then serves, lose nothing. And where it pays and
-/// `may_scale`, scaled ones.
+/// Takes a program for finite data in place of one for all, where its floor is no higher. What it asks of them: narrow
+/// magnitudes only where other data, which the program for all then serves, lose nothing. It asks for scaled ones
+/// where that pays and `may_scale`.
 ir::Magnitudes take_finite(ir::Program& program, const std::vector<Expr>& outputs, ir::LowerOptions options,
                            const TargetInfo& target, bool may_scale) {
   const double of_all = cycles_of(program, target);
@@ -236,9 +236,9 @@ UpdateSource PairPlan::continued_source(bool use_fast) const {
 
 bool PairPlan::pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain) const {
   if (maxima.factor == 0 || features == 0 || part_features(features) > 0) return false;
-  // In cycles a feature: a look at the data, of which a call must hold many, since data may turn out unfit; packing for
-  // maxima, a pass over the points. In cycles a vector of pairs: bounds, and what else a tile takes beside sums.
-  // Measured on Zen 4.
+  // Costs in cycles a feature: a look at the data, of which a call must hold many, since data may turn out unfit;
+  // packing for maxima, a pass over the points. Costs in cycles a vector of pairs: bounds, and what else a tile takes
+  // beside sums. All were measured on Zen 4.
   const TargetInfo target = target_info(problem.target, *problem.cpu);
   const double look = 600 * pace(target), pack = 1.2 * pace(target), guard = 2.5 * pace(target);
   constexpr double kLooks = 26;

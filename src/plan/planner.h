@@ -139,7 +139,7 @@ struct Floor {
   double elements_per_second(double hertz, std::int64_t features) const;
 };
 Floor floor_of(const PairPlan& plan);
-/// Of the way that a call of this size takes.
+/// The floor of the way that a call of this size takes.
 Floor floor_of(const PairPlan& plan, std::int64_t m, std::int64_t n, std::int64_t features);
 
 }  // namespace mercer::plan

@@ -21,7 +21,7 @@ struct RankField {
   int feature_blocks = 1;  // of 64 features, of rows that are computed by differences
 
   explicit operator bool() const { return !amplitude.empty(); }
-  /// Of the product that contracts it.
+  /// Columns of the product that contracts it.
   std::int64_t columns(std::int64_t k) const { return k + of_differences; }
 };
 RankField rank_field_of(const ir::FieldSplit& field);
@@ -33,7 +33,7 @@ inline int factor_units(std::int64_t factors) {
 }
 /// Columns of v, more than one, whose product a pass has beside (BilinearTile::beside).
 inline constexpr std::int64_t kMostBeside = 16;
-/// Of single factors, outputs of a pass, each with so many columns.
+/// Outputs of a pass with single factors, each with so many columns.
 std::int64_t rank_outputs(std::int64_t outputs, std::int64_t columns);
 /// Whether so many outputs take less time than of stored amplitudes (plan/gpu_field.h).
 bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns, const GradientCosts& costs);

@@ -18,7 +18,7 @@ constexpr int kMostUnrolled = 5;
 /// No instruction takes more registers at once, for operands, result and temporaries, with some to spare for masks and
 /// constants that stay in registers.
 constexpr int kMostOfOneStep = 12;
-/// Beside more accumulators than this a program of five steps falls into a rhythm 10 % off its floor (Zen 4).
+/// A program of five steps with more accumulators than this falls into a rhythm 10 % off its floor (Zen 4).
 constexpr int kMostForLongerChains = 18;
 
 int steps_of(const ir::Program& program) {
@@ -121,7 +121,7 @@ int temporaries(const ir::Program& program, int vectors, bool embedded_broadcast
     const bool permuted = !embedded_broadcast && instr.op == Prim::table16 && program.type == Dtype::float32 &&
                           repeats_after_eight(program.tables[instr.index]);
     const bool table = instr.op == Prim::table16 && !permuted;
-    // These write their result before they release their operands.
+    // Instructions that write their result before they release their operands.
     const bool steps = instr.op == Prim::select || (instr.op == Prim::bit_or && embedded_broadcast) || table ||
                        instr.op == Prim::large_sine;
     const bool emulated = !embedded_broadcast && (instr.op == Prim::abs_max || table);
@@ -166,13 +166,13 @@ int fused_group(const ir::Program& epilogue, const TileShape& tile, int states, 
 TileShape choose_tile(const ir::Program& update, int z_streams, Target target) {
   const TargetInfo& info = target_info(target);
   const int states = static_cast<int>(update.outputs.size());
-  // In order of preference: few loads per accumulator first. The last one always fits or the interpreter serves.
+  // Shapes in order of preference: few loads per accumulator first. The last one always fits or the interpreter serves.
   struct Shape {
     int rows, vectors;
   };
   static constexpr Shape kWide[] = {{8, 3}, {6, 3}, {8, 2}, {4, 3}, {6, 2}, {4, 2},
                                     {8, 1}, {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
-  // Of five steps and more, whose chains are two or four side by side rather than three (4 to 5 % on Zen 4).
+  // Shapes for five steps and more, whose chains are two or four side by side, not three (4 to 5 % on Zen 4).
   static constexpr Shape kMediumWide[] = {{4, 4}, {8, 2}, {6, 2}, {4, 2}, {8, 1},
                                           {6, 1}, {2, 2}, {4, 1}, {2, 1}, {1, 1}};
   static constexpr Shape kNarrow[] = {{6, 2}, {5, 2}, {4, 2}, {3, 2}, {2, 2}, {8, 1}, {6, 1}, {4, 1}, {2, 1}, {1, 1}};

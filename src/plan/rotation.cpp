@@ -18,7 +18,7 @@ namespace {
 /// Shorter programs have their neighbours in the tile; longer ones are far from fitting sixteen registers.
 constexpr int kFewestSteps = 10, kMostSteps = 40, kFewRegisters = 16;
 
-/// How long the result of a step is waited for, in cycles. These are not the core's latencies: its schedulers hide
+/// How long the result of a step is waited for, in cycles. Waits are not the core's latencies: its schedulers hide
 /// those of a chain better than those before and behind it. They were searched for on Zen 4
 /// (docs/kernels/cpu_tile.md).
 struct Waits {

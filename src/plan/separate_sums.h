@@ -8,7 +8,7 @@
 
 namespace mercer::plan {
 
-/// The same output with such sums apart; the given one where there are none. Terms must be rounded themselves, all but
+/// The output with such sums apart; the given one where there are none. Terms must be rounded themselves, all but
 /// one: parts may be larger than their sum by what terms lose anyway, and by no more.
 Expr separate_sums(const Expr& output);
 

@@ -19,7 +19,7 @@ struct SmallTile {
   int team = 0;    // threads of a matrix
   int blocks = 0;  // that a multiprocessor should hold: the most that leave enough registers
 
-  /// Of a block: four warps of teams, or one team of two warps or four.
+  /// Threads of a block: four warps of teams, or one team of two warps or four.
   int threads() const { return team > 32 ? team : 128; }
   int teams() const { return threads() / team; }
 
@@ -34,8 +34,8 @@ struct SmallTile {
 /// Orders that there are tiles for: a thread's registers hold 128 values of float32, 64 of float64.
 inline std::int64_t most_of_small_tiles(Dtype type) { return type == Dtype::float64 ? 64 : 128; }
 
-/// Of matrices of 1 ... 128 rows: few widths, so that few kernels are compiled. Between 64 and 128 a team has threads
-/// without a row, for which the compiler spills: 104 took longer than 128.
+/// The tile for matrices of 1 ... 128 rows: few widths, so that few kernels are compiled. Between 64 and 128 a team has
+/// threads without a row, for which the compiler spills: 104 took longer than 128.
 inline SmallTile small_tile(std::int64_t order, Dtype type) {
   struct Row {
     int width, blocks, double_blocks;
@@ -51,7 +51,7 @@ inline SmallTile small_tile(std::int64_t order, Dtype type) {
 /// Orders whose eigenvalues are found by small tiles.
 inline constexpr std::int64_t kMostOfSmallEigen = 32;
 
-/// Of eigenvalues: as wide as there are threads, with another row of each in registers.
+/// The tile for eigenvalues: as wide as there are threads, with another row of each in registers.
 inline SmallTile small_eigen_tile(std::int64_t order, Dtype type) {
   struct Row {
     int width, blocks, double_blocks;

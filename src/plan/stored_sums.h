@@ -35,7 +35,7 @@ struct StoredSums {
 std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes, const std::vector<Expr>& beside,
                                                    std::int64_t columns, Dtype type);
 
-/// Of so many columns of v, those that are added up at once.
+/// Columns of v that are added up at once, of so many in all.
 int columns_at_once(std::int64_t columns);
 
 /// Whether the product with v is better beside such a field than by itself; `of_products`: whose values are functions

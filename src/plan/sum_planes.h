@@ -1,4 +1,4 @@
-// Formulas with several sums. Those that are products of matrices are computed first, each by a plan of its own, into a
+// Formulas with several sums. Sums that are products of matrices are computed first, each by a plan of its own, into a
 // plane of some rows m; the tile then reads them as accumulators, beside the states that it keeps itself.
 #pragma once
 
@@ -17,7 +17,7 @@ struct SumPlanes {
   std::vector<std::shared_ptr<const GpuPairPlan>> plans;
   std::vector<Expr> outputs;
 };
-/// Of a problem with a `plane_product`; no plans where tensor cores serve none of its sums.
+/// The planes of a problem with a `plane_product`; no plans where tensor cores serve none of its sums.
 SumPlanes sum_planes(const GpuPairProblem& problem, const Costs& costs);
 
 }  // namespace mercer::plan

@@ -236,7 +236,7 @@ ir::Program orient_differences(ir::Program program, const TargetInfo& target) {
 }
 
 ir::Program balance_pipes(ir::Program program, const TargetInfo& target) {
-  // From the end: the accumulating add goes first, its operands are registers already.
+  // The loop runs from the end: the accumulating add goes first, its operands are registers already.
   for (std::size_t i = program.code.size(); i-- > 0;) {
     PipeCount count = count_pipes(program, target);
     const double before = count.cycles();

@@ -32,9 +32,9 @@ struct TargetInfo {
 
 /// All of them, the best first.
 std::span<const TargetInfo* const> targets();
-/// With the costs of the reference row, as emitters need it: code does not depend on the machine beyond its plan.
+/// The target with the costs of the reference row, which suits emitters: code depends on the machine by its plan alone.
 const TargetInfo& target_info(Target target);
-/// With those of a row; of the reference row where that has no such vectors.
+/// The target with the costs of a row; of the reference row where that has no such vectors.
 TargetInfo target_info(Target target, const CpuRow& row);
 
 /// Cycles of a multiplication beside those of the reference row: what was measured there in cycles takes so many times
@@ -48,8 +48,8 @@ class PipeCount {
   /// That any way of sharing the ports takes: the longest, over sets of ports, of what only they can take, divided by
   /// their number.
   double cycles() const;
-  /// In cycles of a pair of ports, named by what they are for: "multiply 1.0, add 1.0, either 0.0, shuffle 0.0"; of a
-  /// single port, as the divider, in its own.
+  /// Uses in cycles of a pair of ports, named by what they are for: "multiply 1.0, add 1.0, either 0.0, shuffle 0.0";
+  /// of a single port, as the divider, in its own.
   std::string to_text(const PortUses& uses) const;
 
  private:

@@ -17,17 +17,17 @@ struct ValueTimes {
 };
 ValueTimes value_times(const Costs& costs, const Request& request, bool of_sums);
 
-/// The same of values that are products of matrices, which are made in so many passes on tensor cores, or stored.
+/// Times for values that are products of matrices, which are made in so many passes on tensor cores, or stored.
 ValueTimes value_times(const Costs& costs, const Request& request, std::int64_t passes, std::int64_t pass_columns);
 
 /// Milliseconds that the better of both takes for 10^9 pairs, whose values are no products of matrices.
 double product_time(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns);
 
-/// Of float32, the tile that reads values where they lie; an empty one where pieces of them are better, of very many
+/// The tile that reads values of float32 where they lie; an empty one where pieces of them are better, with very many
 /// columns.
 BilinearTile stored_tile(std::int64_t columns, const Costs& costs);
 
-/// Of pieces of float32. Parts have about as many rows as fill the device with tiles.
+/// Sizes for pieces of float32. Parts have about as many rows as fill the device with tiles.
 LinearSizes value_product_sizes(std::int64_t m, std::int64_t n, std::int64_t columns, std::int64_t part_bytes,
                                 int multiprocessors);
 

@@ -19,10 +19,10 @@ class WeightFactors {
   bool empty() const { return powers_.empty(); }
   /// None has come to nothing, as of w / w, which is NaN where w is 0.
   bool stand() const;
-  /// Of what is not empty.
+  /// The product of the factors, which must not be empty.
   Expr product() const { return quotient(1, false); }
-  /// Of the product, up to its sign. Factors that are squared are none of what is under the root: those leave the range
-  /// of floats later.
+  /// The root of the product, up to its sign. Factors that are squared are none of what is under the root: they leave
+  /// the range of floats later.
   Expr root() const;
 
  private:

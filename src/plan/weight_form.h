@@ -4,8 +4,8 @@
 //
 //   sum_mn W_mn df/dw_k = c'(w_k) / d * (sum_m x_mk F_mk + sum_n z_nk G_nk)
 //
-// with F_mk = sum_n W_mn df/dx_mk / c(w_k), and G the same of z. Of products of x and z either side is enough. Terms of
-// x - z know no origin: points less a common centre lose fewer digits.
+// with F_mk = sum_n W_mn df/dx_mk / c(w_k), and G the same of z. Either side is enough for products of x and z. Terms
+// of x - z know no origin: points less a common centre lose fewer digits.
 #pragma once
 
 #include "mercer/formula.h"

@@ -7,7 +7,7 @@ namespace mercer::testing_support {
 
 inline bool is_emulated() { return std::getenv("EMULATOR_CAPABILITY") != nullptr; }
 
-/// Of the cases of a test in turn the emulator has one of `of`, the first among them; a GPU has all.
+/// The emulator has one of `of` cases of a test in turn, the first among them; a GPU has all.
 class Turns {
  public:
   explicit Turns(int of) : of_(is_emulated() ? of : 1) {}

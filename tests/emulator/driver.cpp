@@ -1,7 +1,7 @@
 // The CUDA driver's interface over machine.cpp: one device whose memory is the host's, streams that run at once, but
 // for copies from the host, which are made when something asks for their stream.
 //
-// Behind every allocation lies a page that cannot be touched. EMULATOR_CAPABILITY names the
+// A page that cannot be touched lies behind every allocation. EMULATOR_CAPABILITY names the
 // generation, 90 unless set.
 #include <dlfcn.h>
 #include <elf.h>

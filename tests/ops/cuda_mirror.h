@@ -237,7 +237,7 @@ class CudaCall {
     move_arguments();
   }
 
-  /// The same view, on the device.
+  /// The view of a tensor on the host, moved to the device.
   Tensor operator()(const Tensor& host) const {
     Tensor moved = host;
     moved.device = {DeviceKind::cuda, 0};

@@ -149,7 +149,7 @@ inline void expect_right(const Call& c, const Arrays& a, const Tensor& out) {
         const long double exact = c.alpha * values[j] + static_cast<long double>(c.beta) * added;
         const auto wanted = static_cast<double>(exact), size = static_cast<double>(sizes[j]);
         const double bound = bound_of(c, wanted, size, added, row_size);
-        // Of float64 the reference has digits that a double has not.
+        // The reference of a float64 product has digits that a double has not.
         const bool right = c.dtype == Dtype::float64 ? static_cast<double>(std::abs(value - exact)) <= bound
                                                      : within(value, wanted, bound, c.dtype);
         ASSERT_TRUE(right) << name_of(c.dtype) << " " << c.sizes[0].first << " at " << i << ", " << m << ", " << j

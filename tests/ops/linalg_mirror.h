@@ -149,7 +149,7 @@ inline void multiply(const Tensor& a, const Tensor& v, const Tensor& out, TestCo
   });
 }
 
-/// Of a stored matrix, by its operator.
+/// eigh_top of a stored matrix, by its operator.
 inline void eigh_top(const Tensor& a, const Tensor& w, const Tensor& v, const linalg::TopOptions& options,
                      TestContext& context) {
   Context& plain = context;
@@ -159,7 +159,7 @@ inline void eigh_top(const Tensor& a, const Tensor& w, const Tensor& v, const li
   });
 }
 
-/// Of a formula on points.
+/// eigh_top of a formula on points.
 inline void eigh_top(const Formula& f, const Tensor& x, double ridge, const Tensor& w, const Tensor& v,
                      const linalg::TopOptions& options, TestContext& context) {
   Context& plain = context;
@@ -177,7 +177,7 @@ using MakePreconditioner =
     std::function<linalg::Preconditioner(const linalg::Operator& a, const Tensor& points, Context& context)>;
 using MakeOperator = std::function<linalg::Operator(const Tensor& points, const Queue& queue, Context& context)>;
 
-/// Of the operator that `make` gives for a matrix or points.
+/// cg with the operator that `make` gives for a matrix or points.
 inline void cg(const MakeOperator& make, const Tensor& points, const Tensor& b, const Tensor& x,
                const linalg::CgOptions& options, TestContext& context, const MakePreconditioner& precondition = {},
                decltype(&linalg::cg) method = linalg::cg) {
@@ -209,7 +209,7 @@ inline void cg(const MakeOperator& make, const Tensor& points, const Tensor& b, 
   });
 }
 
-/// Of a stored matrix.
+/// The operator of a stored matrix.
 inline linalg::Operator stored(const Tensor& a, const Queue& queue, Context& context) {
   return linalg::matrix_operator(a, queue, context);
 }

@@ -151,7 +151,7 @@ inline Array filled(Dtype dtype, Shape shape, const std::vector<double>& values)
   std::size_t next = 0;
   return Array(dtype, std::move(shape)).fill([&] { return values[next++]; });
 }
-/// The same values with other strides or of another type.
+/// A copy with other strides or of another type.
 inline Array copy(const Tensor& from, Dtype dtype, Shape strides = {}, std::int64_t spare = 0) {
   Array to(dtype, from.shape, std::move(strides), spare);
   each_index(from.shape, [&](const Shape& index) { to.set(index, read(from, index)); });

@@ -1,6 +1,6 @@
 // Mercer for C (C99), and for every language that calls C: Kronecker products and pairwise matrices of arrays that the
-// caller owns. The same operations as in mercer/kron.h and mercer/pairwise.h, where shapes, dtypes, accuracy and rules
-// of memory are written down; this page says what C adds.
+// caller owns. Operations are those of mercer/kron.h and mercer/pairwise.h, where shapes, dtypes, accuracy and rules of
+// memory are written down; this page says what C adds.
 //
 //   Errors     Every function that can fail returns a mercer_status, and mercer_last_error() says why: the rule and
 //              what was received, in the words of C++. All is checked before anything is written; only a cancelled

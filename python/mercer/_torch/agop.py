@@ -31,7 +31,7 @@ class _Part(NamedTuple):
     outputs: slice
 
     def pairs(self, pairs: Pairs) -> Pairs:
-        """Its operands, the outputs as the last axis of the batch. Of tangents some are absent."""
+        """Its operands, the outputs as the last axis of the batch. Some tangents are absent."""
         return pairs._replace(
             x=_at(pairs.x, None, self.rows, _WHOLE), z=_at(pairs.z, None, _WHOLE, _WHOLE),
             row=_at(pairs.row, None, self.rows), col=_at(pairs.col, None, _WHOLE),
@@ -75,7 +75,7 @@ class _Sums:
         return self._found.get(name, {}).get(place)
 
     def joined(self, name: str, axis: int) -> Tensor | None:
-        """Those of all places, one behind the other."""
+        """The gradients of all places, one behind the other."""
         parts = list(self._found.get(name, {}).values())
         return torch.cat(parts, axis) if len(parts) > 1 else parts[0] if parts else None
 
@@ -83,14 +83,14 @@ class _Sums:
 def _shaped(
     gradient: Tensor | None, operand: Tensor | None, axis: int | None = None
 ) -> Tensor | None:
-    """Without the axis that was added to the operand."""
+    """The gradient without the axis that was added to the operand."""
     if gradient is None or operand is None:
         return None
     return like(gradient if axis is None else gradient.squeeze(axis), operand)
 
 
 def _rows(g: Tensor) -> Tensor:
-    """Those of all outputs, one behind the other; flatten has no rule for is_grads_batched."""
+    """The rows of all outputs, one behind the other; flatten has no rule for is_grads_batched."""
     return g.reshape(*g.shape[:-3], g.shape[-3] * g.shape[-2], g.shape[-1])
 
 

@@ -269,7 +269,7 @@ class _Block:
         return term.expand(*term.shape[:-1], self.features)
 
     def _term(self, value: Value) -> Tensor:
-        """Of a reduction; as exact as it is, for it is compared with the largest one."""
+        """A reduction's terms; as exact as they are, for they are compared with the largest one."""
         return self._along_features(value if isinstance(value, Tensor) else self.whole(value))
 
     def _loop(self, program: Steps, number: int, values: dict[int, Value]) -> Tensor:
@@ -348,7 +348,7 @@ def _makes_whole(pairs: Pairs, wrt: str) -> bool:
 
 
 def _evaluated(pairs: Pairs, wrt: str) -> Iterator[tuple[slice, slice, Value, _Block]]:
-    """The derived formula on blocks. Those of whole values are too small for the engine."""
+    """The derived formula on blocks. Blocks of whole values are too small for the engine."""
     is_whole = _makes_whole(pairs, wrt)
     program = _steps(pairs.f, pairs.along, wrt, not is_whole and not is_tiny_batch(pairs))
     for rows, columns in _blocks(pairs, program, is_whole):

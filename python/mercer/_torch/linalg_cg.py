@@ -92,7 +92,7 @@ def _root(weights: Tensor) -> Tensor:
 
 
 def _product(a: Any, ridge: Any, v: Tensor) -> Tensor:
-    """(a + ridge) v. Of a matrix the symmetric part is differentiated by."""
+    """(a + ridge) v. Derivatives by a matrix are those by its symmetric part."""
     if isinstance(a, Tensor):
         whole = _linalg_tangents.symmetric(a)
         columns = v.unsqueeze(-1) if v.ndim == 1 else v

@@ -116,7 +116,7 @@ class Pairs(NamedTuple):
         return self._replace(**given)
 
     def swapped(self) -> Pairs:
-        """The same with the roles of rows and columns exchanged."""
+        """The pairs with the roles of rows and columns exchanged."""
         return self._replace(
             f=swapped_text(self.f),
             x=self.columns, z=None if self.z is None else self.x, row=self.col, col=self.row,

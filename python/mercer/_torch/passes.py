@@ -141,7 +141,7 @@ def gradients(pairs: Pairs, weights: Weights, needs: Pairs) -> Pairs:
 def gradients_and_v(
     pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool
 ) -> tuple[Pairs, Tensor | None]:
-    """Those, and that by the v of a product."""
+    """As `gradients`, and the gradient by the v of a product."""
     backward = _Backward(pairs, weights, needs)
     found = backward.run(plan(pairs, weights, needs, needs_v))
     return found, backward.found.get("v")

@@ -138,7 +138,7 @@ class PointForm(NamedTuple):
         return PointForm(pairs, made.with_formula(text), x, z)
 
     def needs(self, needs: Pairs) -> Pairs:
-        """Of the pairs of g."""
+        """Which operands of the pairs of g need a gradient."""
         x, row = self.x.reads(_wanted_of_side(self.given, needs, "x"))
         z, col = self.z.reads(_wanted_of_side(self.given, needs, "z"))
         own = dict(zip(self.given.names.split(), needs.params, strict=False))

@@ -54,7 +54,7 @@ def _is_exact(device: str) -> bool:
 def _compute(a: Tensor, b: Tensor) -> Tensor:
     terms = a.shape[-1]
     is_long = terms > _LONG and 0 < a.shape[-2] * b.shape[-1] <= _FEW
-    # Of so many terms PyTorch's on CPUs lose up to 2e-7 of their magnitudes.
+    # PyTorch's products of so many terms lose, on CPUs, up to 2e-7 of their magnitudes.
     is_taken = _is_exact(a.device.type) and (a.is_cuda or not is_long)
     kind = computing_type(a.dtype)
     if kind == torch.float64 or is_taken:

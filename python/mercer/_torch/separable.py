@@ -34,7 +34,7 @@ class Term(NamedTuple):
         return self._replace(p=(self.z if self.x is None else self.x).new_full((), -1.0))
 
     def plus(self, other: Term) -> Term:
-        """Of the same x and z, the same objects."""
+        """The sum with a term whose x and z are the same objects."""
         if self.p is None and other.p is None:
             return self._replace(p=(self.z if self.x is None else self.x).new_full((), 2.0))
         return self._replace(
@@ -109,7 +109,7 @@ def total(a: Value, b: Value, sign: int, make: Callable[[], Tensor]) -> Separabl
 
 
 def _centred(a: Term, b: Term) -> tuple[list[Term], list[Term]]:
-    """Of the difference of a value of the row and one of the column."""
+    """Both sides of a difference, centred where one is a value of the row, one of the column."""
     if a.p is not None or b.p is not None or (a.x is None) == (b.x is None):
         return [a], [b]
     rows, columns = (a.x, b.z) if b.x is None else (b.x, a.z)

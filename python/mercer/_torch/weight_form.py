@@ -7,7 +7,7 @@ points,
     dL/dw_k  = c'(w_k) / d (sum_m (x_mk - o_k) F_mk + sum_n (z_nk - o_k) G_nk)
 
 by Euler's theorem on homogeneous functions. o is a common centre where terms are of x - z, else 0.
-Of products of x and z one side is enough. A term's rounding is that of |x - z| (|x - o| + |z - o|),
+Products of x and z need one side only. A term's rounding is that of |x - z| (|x - o| + |z - o|),
 where sums by w beside a field have that of (x - z)^2: in float32 points of few features, of which
 narrow kernels see a small part at a time, have those.
 """
@@ -43,7 +43,7 @@ def _sample_median(points: Tensor) -> Tensor:
 
 
 class GradientByWeights:
-    """Of pairs, whose rows are x; those of z are the pairs with the sides swapped."""
+    """The gradient by w of pairs whose rows are x; rows of z are those of the swapped pairs."""
 
     def __init__(self, pairs: Pairs) -> None:
         form = weight_form(pairs.f)
@@ -54,7 +54,7 @@ class GradientByWeights:
         self._centre: Tensor | None = None
 
     def taken(self, rows: Pairs, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the gradient to the rows without its weight: with it, and the rows' part by w."""
+        """The gradient to the rows with its weight, from that without, and the rows' part by w."""
         form = weight_form(rows.f)
         assert form is not None
         points = rows.x.to(rows.type)

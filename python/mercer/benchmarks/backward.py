@@ -1,6 +1,6 @@
 """The backward of a product with a Gauss kernel, by x, z, v and the width, through PyTorch.
 
-Beside its autograd of products of matrices, which stores the kernel's matrix.
+The peer is PyTorch's autograd of products of matrices, which stores the kernel's matrix.
 """
 
 from __future__ import annotations

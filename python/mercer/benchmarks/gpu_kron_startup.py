@@ -75,7 +75,7 @@ def startup_lines(name: str, shape: Shape, s: GpuSettings) -> Iterator[GpuLine]:
         second = statistics.median(run["second"] for run in runs)
         line = GpuLine(name, (shape[0], size, size), data="uniform", ms=statistics.median(ms))
         line.note = f"first call, {note}, {min(ms):.3g} to {max(ms):.3g} ms; second {second:.3g}"
-        # Behind a kernel from the disk, the second call is the share of the product itself.
+        # Where the kernel is from the disk, the second call is the share of the product itself.
         own = second if note == "from the disk" else 0.0
         line.least = bars[note] + own if s.device.startswith("cuda") else None
         yield line

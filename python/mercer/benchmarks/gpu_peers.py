@@ -188,7 +188,7 @@ def gauss_weights_backward(bandwidth: float, columns: int) -> Peer:
 
 
 def cosine_backward(columns: int) -> Peer:
-    """The same of a cosine, by products of normalised points."""
+    """The gradients of a cosine by x, z and v, by products of normalised points."""
 
     def make(x, z):
         import torch

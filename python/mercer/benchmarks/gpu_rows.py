@@ -18,9 +18,9 @@ LARGE = (30000, 30000, 1024)
 SMALL = (2048, 2048, 256)
 H_OF_TWO = 2048.0  # of the row with two sums: about the mean square
 
-# Of differences x - z, float64 [..., K]: the value, or the derivative by x.
+# A function of differences x - z, float64 [..., K]: the value, or the derivative by x.
 OfDifferences = Callable
-# The same of x [..., K] and z [N, K].
+# As `OfDifferences`, a function of x [..., K] and z [N, K].
 OfPoints = Callable
 
 
@@ -81,7 +81,7 @@ class Pairs:
 
 @dataclasses.dataclass(frozen=True)
 class Several:
-    """The same for several values of a parameter that only the epilogue reads: one accumulation."""
+    """Pairs for several values of a parameter that only the epilogue reads: one accumulation."""
 
     name: str
     formula: str

@@ -194,12 +194,12 @@ class Contest:
         return float(part[part > 0].median()) if bool((part > 0).any()) else 1.0
 
     def normal(self, *shape: int):
-        """The same values in either type."""
+        """Normally distributed values, the same in either type."""
         drawn = points("normal", math.prod(shape), 1, "float32", self.device, 3)
         return drawn.to(self.px.dtype).reshape(shape)
 
     def in_float64(self) -> Contest:
-        """The same points and width for peers that shall be exact."""
+        """A contest of the same points and width for peers that shall be exact."""
         wide = copy.copy(self)
         wide.px, wide.pz = self.px.double(), self.pz.double()
         return wide
@@ -475,7 +475,7 @@ def _all(draw: Draw, device: str, clock, line: Callable, most: float) -> Iterato
 
 
 def cpu_lines(s) -> Iterator[Line]:
-    """Of one thread."""
+    """Lines of one thread."""
 
     def line(drawn: Drawn, note: str, peer: str, ours: float, theirs: float) -> Line:
         return Line("random", drawn.shape, drawn.dtype, peer=peer, note=note, seconds=ours,

@@ -123,7 +123,7 @@ class Plan:
         return self.costs.factor(self.refines)
 
     def steps(self, rank: int, left: float, largest: float) -> float:
-        """Of conjugate gradients, about."""
+        """Steps of conjugate gradients, about."""
         rounding = 16 * float(np.finfo(self.costs.dtype).eps) * largest
         middle = max(self.ridge + LEFT * left, rounding, TINY)
         rest = SPREAD * left * self.costs.n / rank

@@ -35,7 +35,7 @@ class Draft:
         return self.whole(theta, gradient=False)[0]
 
     def rounding(self, theta: np.ndarray) -> float:
-        """Of the value, about: the condition times that of the factor, or of the points."""
+        """The value's rounding, about: the condition times that of the factor, or of the points."""
         data, (amplitude, lengthscale, noise) = self.data, _gp_parameters.values(theta)
         scaled = data.x / data.space.array(lengthscale)
         top = amplitude * float(self_similarity(data.f, scaled).max())

@@ -31,7 +31,7 @@ class LowRank:
         """Nearly the inverse of ridge + diag(s) K diag(s), for v [n, k]; s: [n].
 
         What the factor leaves is stood for by a diagonal, half of each entry and half of their
-        mean. Of Laplace kernels the ridge alone takes three to nine times the steps, the mean or
+        mean. For Laplace kernels the ridge alone takes three to nine times the steps, the mean or
         the entries alone up to a half more.
         """
         space, f = self.space, self.factor

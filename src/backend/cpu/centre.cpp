@@ -11,13 +11,13 @@ namespace {
 
 /// Features whose q are added up before their sum is added to the head: a head of n features rounds n / 16 + 16 times.
 constexpr std::int64_t kBlock = 16;
-/// Of q itself, of the two heads' sum, and of products of small errors.
+/// Roundings of q itself, of the two heads' sum, and of products of small errors.
 constexpr std::int64_t kOtherRoundings = 4;
 constexpr double kUnit = 0x1p-53;
 /// The largest sum of |q|: two of them, and their double, are finite.
 constexpr double kLargestSum = 1e300;
 
-/// What roundings before the promotions may cost a sum. Of very many chunks it stops at half of the contract.
+/// What roundings before the promotions may cost a sum. For very many chunks it stops at half of the contract.
 double tolerance(std::int64_t chunks) {
   return std::max(2.5e-14, 5e-14 - static_cast<double>(chunks + 2) * kUnit);
 }

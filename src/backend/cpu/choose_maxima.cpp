@@ -15,9 +15,9 @@ constexpr std::int64_t kPanels = 3, kPanelsOfMany = 6, kManyPairs = 1 << 20;
 constexpr int kWidth = 8;
 /// A tile that is made again costs more than maxima save of four tiles.
 constexpr int kGoodPerBad = 5;
-/// Of integers: room for sums larger than those looked at. Points beyond it keep their values.
+/// Integers have room for sums larger by this factor than those looked at. Points beyond it keep their values.
 constexpr float kRoom = 1.5f;
-/// Of integers: steps outside of these leave too few normal numbers around the sums.
+/// Integers' steps outside of these leave too few normal numbers around the sums.
 constexpr int kLeastExponent = -90, kLargestExponent = 60;
 
 template <class T>
@@ -93,7 +93,7 @@ Sizes sizes_of(const std::vector<Values<float>>& panels, const Values<float>& ce
   return sizes;
 }
 
-/// Of the sums over a chunk of all points but a few.
+/// The largest sum over a chunk, of all points but a few.
 float reach(const Sizes& sizes) { return sizes.chunk[sizes.chunk.size() * 31 / 32]; }
 
 template <class T>
@@ -142,7 +142,7 @@ class Trial {
   bool stands(const std::vector<Panel<T>>& x, const std::vector<Panel<T>>& z, std::size_t i) {
     if (x[i].empty()) return false;
     copy(x[i], 0, tile_.rows, tile_.rows, x_);
-    // Of numbers that are not negative the patterns are in the same order.
+    // Numbers that are not negative are in the order of their bit patterns.
     auto* const bounds = x_.data() + (maker_.lines() - 1) * tile_.rows;
     bounds[0] = *std::max_element(bounds, bounds + tile_.rows);
     std::size_t j = i % z.size();
@@ -189,7 +189,7 @@ std::shared_ptr<const Quantiser> choose(const PairProgram& program, const Sample
   for (float centre : centres) farthest = std::max(farthest, std::fabs(centre));
   const double factor = program.plan().maxima.factor;
   const std::span<const std::int64_t> chunks = plan::maxima_chunks(Dtype::float32);
-  // By so much a step can get finer where chunks get shorter.
+  // A step can get finer by this factor where chunks get shorter.
   const double most_from_chunks = static_cast<double>(chunks.front()) / static_cast<double>(chunks.back());
   std::int64_t tried = 0;
   for (std::int64_t longest : chunks) {

@@ -24,7 +24,7 @@
 
 namespace mercer::cpu {
 
-/// Of points n that stay in the first-level cache, of coefficients of rows that share them in the second.
+/// Bytes of points n that stay in the first-level cache, and of coefficients of rows that share them in the second.
 inline constexpr std::int64_t kPointBytes = 24 << 10, kCoefficientBytes = 64 << 10;
 
 /// What is multiplied with the sums of row m over so many points: sums of nothing are 0, whatever that is.
@@ -58,7 +58,7 @@ struct PlaneBlock {
 template <class T>
 class Contraction {
  public:
-  /// Of panels of `rows` rows m, blocks of `width` points n.
+  /// Takes panels of `rows` rows m and blocks of `width` points n.
   Contraction(const FieldItem& item, std::int64_t rows, std::int64_t width)
       : field_(*item.program), plan_(*field_.plan), item_(item), features_(item.z.features),
         cols_(plan_.source(false).cols()), padded_(round_up(features_, cols_)), rows_(rows), width_(width),
@@ -351,7 +351,7 @@ class Contraction {
   std::vector<std::uint8_t> z_finite_;      // per block of width_ points
 };
 
-/// Of two arrays, in parts that compilers make vectors of, then in double.
+/// The dot product of two arrays, in parts that compilers make vectors of, then in double.
 template <class T>
 double dot(const T* a, const T* b, std::int64_t count) {
   constexpr std::int64_t kParts = 64 / sizeof(T);

@@ -23,7 +23,7 @@ struct Matrix {
   }
   /// LAPACK reads it or its transpose.
   bool suits_lapack() const { return is_column_major() || transposed().is_column_major(); }
-  /// Of a column-major matrix: elements from one column to the next, as LAPACK wants it said.
+  /// The stride of a column-major matrix: elements from one column to the next, as LAPACK wants it said.
   std::int64_t stride() const {
     const std::int64_t least = rows > 1 ? rows : 1;
     return cols <= 1 || col_stride < least ? least : col_stride;

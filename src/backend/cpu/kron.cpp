@@ -370,7 +370,7 @@ void KronRun::run_block(const Block& block, char* tile_memory) const {
   if (!writes_directly_) write_rows(job_, array_at(block, plan_.passes.size()), block.y, block.out, 0, job_.j);
 }
 
-/// The same by all threads at once.
+/// As `run_block`, by all threads at once.
 void KronRun::share_block(const Block& block) {
   const std::int64_t pieces = 4 * workers_;
   const auto in_pieces = [&](std::int64_t count, const auto& body) {

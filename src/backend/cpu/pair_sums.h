@@ -52,7 +52,7 @@ struct SumKernels {
   /// The sums for few features: z is stored as [features][z_stride]; lines of z and of the output are whole vectors.
   Sums<float> columns_of_float[plan::cpu::kPairSums];
   Sums<double> columns_of_double[plan::cpu::kPairSums];
-  /// Of products and squares; null for others.
+  /// Fields of products and squares; null for other sums.
   void (*fields_of_float[plan::cpu::kPairSums])(const FieldBlock<float>& block);
   void (*fields_of_double[plan::cpu::kPairSums])(const FieldBlock<double>& block);
   /// Values times the sum over the factors of those of the row and of the column.

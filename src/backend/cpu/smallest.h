@@ -19,7 +19,7 @@ struct Neighbour {
   }
 };
 
-/// Of each row its k smallest values in that order, and their columns: [rows, k].
+/// The k smallest values of each row in that order, and their columns: [rows, k].
 template <class T>
 void smallest(const RowMatrix<T>& rows, std::int64_t k, const OutputMatrix& values, const OutputMatrix& indices,
               const RunOptions& run);

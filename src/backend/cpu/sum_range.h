@@ -20,7 +20,7 @@ class SumRange {
     most_ = static_cast<T>(program.plan().guard.sums[0].most);
   }
 
-  /// Of a block of sums. `x_of(r)`, `z_of(c)`: features of the points of a row and of a column, side by side.
+  /// Whether a block's sums hold. `x_of(r)`, `z_of(c)`: features of the points of a row and of a column, side by side.
   template <class XOf, class ZOf>
   bool holds(const SumBlock<T>& block, const XOf& x_of, const ZOf& z_of) const {
     for (std::int64_t r = 0; is_bounded_ && r < block.rows; ++r) {

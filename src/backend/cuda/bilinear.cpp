@@ -22,7 +22,7 @@ constexpr unsigned kDenseArea = 512;
 /// From so many pairs and features on it pays to ask a sample first.
 constexpr double kSampleFrom = 17179869184.0;  // 2^34
 
-/// Of the sample, so many cancelling pairs make direct differences cheaper than products and repairs. Those of a
+/// With more cancelling pairs in the sample, direct differences are cheaper than products and repairs. Pairs of a
 /// product over n are repaired one by one, while everything waits.
 constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS * 3 / 4, kMostSampledOfFold = MERCER_SAMPLED_PAIRS / 50;
 
@@ -36,7 +36,7 @@ std::int64_t chunks_of(std::int64_t points, std::int64_t units, int multiprocess
                                   kMostChunks);
 }
 
-/// Of a cluster each, as they are walked (kernels/cuda/bilinear_walk.cuh).
+/// Tiles of a cluster each, as they are walked (kernels/cuda/bilinear_walk.cuh).
 std::int64_t tiles_of(const plan::BilinearTile& tile, std::int64_t strips, std::int64_t columns, bool symmetric) {
   if (!symmetric) return strips * columns;
   std::int64_t tiles = 0;
@@ -160,7 +160,7 @@ bool SplitProducts::takes_v(const PlainPanel& v) {
   return lying_v_ != nullptr;
 }
 
-/// Of a pass: its panel's first column tells which those are.
+/// The columns of v of a pass: its panel's first column tells which those are.
 PlainColumns SplitProducts::columns_of_v(const PairArguments& group, const Workspace& workspace) const {
   if (lying_v_ == nullptr) return PlainColumns::of_panel(group);
   const PlainPanel& v = *lying_v_;
@@ -299,7 +299,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   }
   launch_products(kernels_.products.tile, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
   if (plan.problem.use.subtracts) return;
-  // Of many features not to overlap: repairs that were put beside the last tiles took a tenth longer.
+  // Repairs of many features do not overlap: when put beside the last tiles, they took a tenth longer.
   const Overlap overlap = tile.brief > 0 ? Overlap::blocks : Overlap::none;
   pack_left(overlap, workspace);
   launch_overlapping(kernels_.products.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);

@@ -20,10 +20,10 @@ class SplitProducts : public MatrixProducts {
  public:
   SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                 bool symmetric, Workspace& workspace);
-  /// Those of float32: panels are packed behind the products, where these leave pairs to who reads panels. Of few
-  /// features they are written with the operands (kernels/cuda/split_points.cuh).
+  /// Takes points of float32: panels are packed behind the products, where these leave pairs to who reads panels.
+  /// Panels of few features are written with the operands (kernels/cuda/split_points.cuh).
   bool takes_points(std::int64_t groups) override;
-  /// That of float32 and of one item, which stays where it is while this lives.
+  /// Takes a v of float32 and of one item, which stays where it is while this lives.
   bool takes_v(const PlainPanel& v) override;
   void prepare(const PairArguments& group, const Workspace& workspace) const override;
   void store(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const override;
@@ -35,7 +35,7 @@ class SplitProducts : public MatrixProducts {
                 const ColumnsBeside& beside = {}) const;
   const float* centre(const Workspace& workspace) const { return workspace.at<float>(centre_); }
   SplitState* state(const Workspace& workspace) const { return workspace.at<SplitState>(state_); }
-  /// The same as `products` of a part whose first points are `first`.
+  /// As `products`, for a part whose first points are `first`.
   BilinearArguments products_from(const PairArguments& part, const PairPlace& first, const Workspace& workspace) const;
   /// Finds candidates among its pairs, `part` as in `store`; `part` is told what they found out, for who
   /// computes pairs from the values themselves.

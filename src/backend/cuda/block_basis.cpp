@@ -214,7 +214,7 @@ class Basis final : public BlockBasis {
     }
     blas_.gemm(true, false, count, count, n_, 1, block, n_, block, n_, 0, at(gram_), count);
   }
-  /// By what lies in small_.
+  /// Multiplies the block by what lies in small_.
   void multiply_block(std::int64_t first, std::int64_t count) const {
     blas_.gemm(false, false, n_, count, count, 1, column(first), n_, at(small_), count, 0, at(spare_), n_);
     blas_.copy(column(first), at(spare_), static_cast<std::size_t>(n_ * count) * sizeof(T));
@@ -255,7 +255,7 @@ class Basis final : public BlockBasis {
     const Kernel kernel{kernels_.module, &kernels_.module->function(name)};
     launch(kernel, blas_.place(), grid, kThreads, 0, a);
   }
-  /// The same stream, with memory from the pool: the queue's is asked for once.
+  /// The stream of `blas_`, with memory from the pool: the queue's is asked for once.
   PairJob pool_place() const {
     PairJob place = blas_.place();
     place.queue = &pool_queue_;

@@ -158,7 +158,7 @@ void solve_triangle(DenseRun& run, DenseChunk chunk, const DenseHome& home, std:
             "cublastrsmBatched");
 }
 
-/// By L or U^T, or else by L^T or U.
+/// Solves by L or U^T, or else by L^T or U.
 void solve_half(DenseRun& run, DenseChunk chunk, const DenseHome& home, std::int64_t columns, bool first) {
   solve_triangle(run, chunk, home, columns, {.transposed = run.job().lower != first});
 }

@@ -7,7 +7,7 @@
 //     store     home → out, NaN where it failed
 //
 // Small matrices go by chunks in packed columns, to routines of batches; others one by one, where their memory allows
-// without a copy. Those that do not fill a device go through a few lanes: streams with scratch memory of their own.
+// without a copy. Matrices that do not fill a device go through a few lanes: streams with scratch memory of their own.
 #pragma once
 
 #include <deque>

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kThreads = 256, kOperandPoints = 16, kDouble = sizeof(double);
 
-/// Of a sample: a pair that is computed again takes what some twenty products take.
+/// The most cancelling pairs of a sample where products pay: a pair that is computed again takes what some twenty take.
 constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS / 16;
 
 }  // namespace

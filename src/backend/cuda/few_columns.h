@@ -16,7 +16,7 @@ class FewColumns {
   /// a [rows, depth] of float32 or float64 with neighbouring elements along columns or rows, times so many columns.
   FewColumns(const PairJob& place, const Tensor& a, std::int64_t columns);
 
-  /// Of the scratch memory that `run` gets, at a multiple of 16.
+  /// Bytes of the scratch memory that `run` gets, at a multiple of 16.
   std::int64_t bytes() const;
   /// out = alpha a v + beta b; v [depth, columns], out and b, if there, [rows, columns] with neighbouring elements
   /// along columns. b may be out.

@@ -6,7 +6,7 @@
 
 namespace mercer::cuda {
 
-/// Of one batch item.
+/// The field of one batch item, for few features.
 class FewFeaturesField {
  public:
   /// Lays its memory out in `workspace`.

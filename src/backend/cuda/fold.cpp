@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::int64_t kMostBlocks = 0x7fffffff;
 
-/// Of a range of n, for a row and column of v (kernels/cuda/fold.cuh).
+/// Bytes of the state of a range of n, for a row and column of v (kernels/cuda/fold.cuh).
 std::int64_t state_bytes(const plan::GpuPairProblem& problem) {
   const std::int64_t real = static_cast<std::int64_t>(size_of(problem.type));
   if (problem.consumer == plan::Consumer::product) return real;

@@ -272,7 +272,7 @@ class FieldLaunch {
     launch(weights_, job_, {ceil_div(a.n, kTile), ceil_div(rows, kTile)}, kFieldThreads, 0, a);
   }
 
-  /// Of rows `first` …, all outputs.
+  /// Arguments for rows `first` …, all outputs.
   FieldArguments arguments(std::int64_t first, std::int64_t rows) const {
     FieldArguments a{};
     a.x = workspace_.at<char>(x_.place) + first * size_;
@@ -370,7 +370,7 @@ plan::LinearSizes sizes_of(const plan::GpuFieldPlan& plan, const PairJob& job, c
   return plan::linear_sizes(job.x.count, job.z.count, job.features, operands.results(), job.part_bytes);
 }
 
-/// Of what takes values of the pairs as they come. False where the call ends with the lay-out of its memory.
+/// Runs a launch that takes values of the pairs as they come. False where the call ends with the lay-out of its memory.
 template <class Launch>
 bool run_one(const PairKernels& pairs, const PairJob& job, const FieldJob& operands, Workspace& workspace) {
   const Launch field(pairs, job, operands, workspace);

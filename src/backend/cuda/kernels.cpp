@@ -355,7 +355,7 @@ PairRows rows_of(PairKernels& of, std::shared_ptr<const plan::GpuPairPlan> plan,
   return rows;
 }
 
-/// Those that store sums for first calls of other formulas.
+/// Lists the kernels that store sums for first calls of other formulas.
 void list_bare_sums(const plan::GpuPairPlan& plan, const PairJob& job) {
   const auto bare = plan::bare_sums(plan);
   if (bare == nullptr) return;

@@ -150,7 +150,7 @@ struct FieldKernels {
 std::shared_ptr<const FieldKernels> compile_field_kernels(std::shared_ptr<const plan::GpuFieldPlan> plan,
                                                           const PairJob& job, FirstCall first = FirstCall::full);
 
-/// The same with full kernels where some are quick. Waits for them; even while a graph is captured.
+/// The kernels of `quick`, with full ones where some are quick. Waits for them; even while a graph is captured.
 std::shared_ptr<const PairKernels> finish_kernels(const PairKernels& quick, const PairJob& job);
 std::shared_ptr<const FieldKernels> finish_kernels(const FieldKernels& quick, const PairJob& job);
 
@@ -240,7 +240,7 @@ inline bool overlaps(const PairJob& job) {
 
 using jit::Overlap;
 
-/// Of a kernel that waits itself for the one ahead of it on the stream (kernels/cuda/overlap.cuh).
+/// Launches a kernel that waits itself for the one ahead of it on the stream (kernels/cuda/overlap.cuh).
 template <class KernelArguments>
 void launch_overlapping(const Kernel& kernel, const PairJob& job, jit::Dim3 grid, std::int64_t threads,
                         KernelArguments& arguments, std::int64_t shared_bytes = 0, Overlap overlap = Overlap::blocks) {

@@ -48,7 +48,7 @@ struct KronAddresses {
 
 /// What a call uses besides its arrays.
 struct KronTools {
-  /// Of the program: equal for calls that differ in nothing but addresses of the same alignment.
+  /// The program's key: equal for calls that differ in nothing but addresses of the same alignment.
   const std::string& key;
   const plan::Costs& costs;
   RecentCache<KronProgram>& programs;
@@ -61,7 +61,7 @@ struct KronTools {
 /// between passes, of costs.part_bytes together where the call can be taken apart: by items, rows or columns.
 void kron_matmul(KronJob job, const KronTools& tools);
 
-/// The same call with other arrays, by the program that is kept under its key.
+/// Repeats a call with other arrays, by the program that is kept under its key.
 void kron_matmul_again(const KronProgram& program, const PairJob& place, const KronAddresses& arrays);
 
 }  // namespace mercer::cuda

@@ -27,13 +27,13 @@ class MatrixProducts {
            const Workspace& workspace) const;
 };
 
-/// Of a sum's terms, for the kernels that make operands.
+/// The uniform factors of a sum's terms, for the kernels that make operands.
 UniformFactors uniform_factors(const plan::GpuPairPlan& plan, const PairArguments& group);
 
 /// Whether points that are both sides have one operand: weights and parameters are on one side of products.
 bool shares_operands(const plan::Bilinear& bilinear);
 
-/// Of a plan that has any; null otherwise. `rows`: of x, stored at once.
+/// The products of a plan that has any; null otherwise. `rows`: of x, stored at once.
 std::unique_ptr<MatrixProducts> matrix_products(const PairKernels& kernels, const PairJob& job, const Panels& panels,
                                                 std::int64_t rows, bool symmetric, Workspace& workspace);
 

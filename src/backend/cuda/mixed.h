@@ -12,8 +12,8 @@ class MixedPipes {
   /// Lays its memory out in `workspace`. Integers and repairs are of one item of a batch, and are taken by the next one
   /// in the order of the stream.
   MixedPipes(const PairKernels& kernels, const PairJob& job, const Panels& panels, Workspace& workspace);
-  /// Before the panels are packed. Those of plain points that are no batch are left to prepare(), whose kernels make
-  /// panels and integers together.
+  /// Called before the panels are packed. Panels of plain points that are no batch are left to prepare(), whose kernels
+  /// make panels and integers together.
   PanelRanges start(std::int64_t groups, const Workspace& workspace);
   /// Stores the pairs of every group of `a`.
   void run(const PairArguments& a, std::int64_t groups, std::int64_t blocks_of_group, Dtype out,
@@ -32,7 +32,7 @@ class MixedPipes {
   bool has_differences() const { return kernels_.plan->pipes.differs; }
   /// Where points have kernels of their own (kernels/cuda/quantise_points.cuh).
   QuantisePointsArguments of_points(const MixedArguments& mixed, const Workspace& workspace) const;
-  /// Of values that no integers stand for.
+  /// Launches the tiles of differences, for values that no integers stand for.
   void launch_differences(const PairArguments& values, const MixedArguments& mixed) const;
   std::int64_t bytes_of_pieces(std::int64_t ld) const;
   std::int64_t range_blocks() const;  // of a side

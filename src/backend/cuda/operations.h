@@ -12,7 +12,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
 /// out[..., m, e] = sum over n of f(x_m, z_n) v[..., n, e]: v [N, E], out [M, E].
 void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v, std::int64_t columns,
              const JobMatrix& out);
-/// The same with values of the pairs that are stored, some rows and points n at a time (plan/value_products.h).
+/// As above, with values of the pairs that are stored, some rows and points n at a time (plan/value_products.h).
 void product(const PairKernels& pairs, const FieldKernels& field, const PairJob& job, const JobOperand& v,
              std::int64_t columns, const JobMatrix& out);
 

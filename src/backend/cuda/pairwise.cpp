@@ -36,7 +36,7 @@ std::vector<bool> axes_of_sums(const plan::GpuPairPlan& plan, const PairJob& job
   return differ;
 }
 
-/// Pairs that planes are read for, some rows after the others. Of a symmetric matrix a part has the columns from its
+/// Pairs that planes are read for, some rows after the others. A part of a symmetric matrix has the columns from its
 /// first row on.
 void run_parts(const PairKernels& kernels, const PairJob& job, const SumPlanes& sums, const PairArguments& a, Dtype out,
                const Workspace& workspace) {

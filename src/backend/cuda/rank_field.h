@@ -9,7 +9,7 @@
 
 namespace mercer::cuda {
 
-/// Of one batch item.
+/// The rank field of one batch item.
 class RankFieldLaunch {
  public:
   /// Lays its memory out in `workspace`.

@@ -8,9 +8,9 @@
 
 namespace mercer::cuda {
 
-/// Of the leading m x m of h, by columns on the device, of which the upper triangle is read. By the kernels of
-/// tridiagonal.cuh where a cluster of the device holds the matrix, else by cuSOLVER. `place` says where scratch memory
-/// comes from.
+/// Eigenpairs of the leading m x m of h, by columns on the device, of which the upper triangle is read. The kernels of
+/// tridiagonal.cuh compute them where a cluster of the device holds the matrix, else cuSOLVER. `place` says where
+/// scratch memory comes from.
 SmallPairs small_eigen(const DeviceBlas& blas, const PairJob& place, const double* h, std::int64_t stride,
                        std::int64_t m, const Choice& choice);
 

@@ -21,7 +21,7 @@ class SplitUpdate {
   SplitUpdate(const PairJob& place, std::int64_t rows, std::int64_t columns, std::int64_t features, bool same);
   /// Whether the device serves such products.
   explicit operator bool() const { return bytes_ > 0; }
-  /// Of scratch memory.
+  /// Bytes of scratch memory.
   std::int64_t bytes() const { return bytes_; }
 
   /// Compiles and loads what a call of these sizes runs.

@@ -9,7 +9,7 @@ class StoredProduct {
  public:
   /// Lays its memory out in `workspace`. `job`: v in place of the points z, columns as features; `rows`: of a part.
   StoredProduct(const FieldKernels& kernels, const PairJob& job, std::int64_t rows, Workspace& workspace);
-  /// Of the rows of a part, all columns, which lie in the place of the field's z. `adds`: to what out has.
+  /// Computes the rows of a part, all columns, which lie in the place of the field's z. `adds`: to what out has.
   void run(const FieldArguments& part, bool adds, const Workspace& workspace);
 
  private:

@@ -23,7 +23,7 @@ class StoredSumsLaunch {
   StoredSumsLaunch(const PairKernels& kernels, const PairJob& job, const FieldJob& operands, std::int64_t rows,
                    const PlainPanel& row_factors, const PlainPanel& column_factors, Workspace& workspace);
   void prepare(const Workspace& workspace) const { params_.run(kernels_.common.field_uniforms, workspace); }
-  /// Of rows `first` …: amplitudes in place of the reductions, and results. `adds`: to what these have.
+  /// Computes rows `first` …: amplitudes in place of the reductions, and results. `adds`: to what these have.
   void run(const StoredPlanes& planes, std::int64_t first, std::int64_t rows, bool adds,
            const Workspace& workspace) const;
 

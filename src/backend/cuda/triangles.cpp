@@ -53,7 +53,7 @@ void solve_wide_triangle(const WideSystem& system, const Kernel& kernels, const 
   solve_wide_triangle(first, kernels, products, job);
   const float minus = -1, one = 1;
   const int ld = static_cast<int>(system.stride), columns = static_cast<int>(system.count);
-  // Of the transposes, which cuBLAS sees.
+  // cuBLAS sees the transposes, and multiplies these.
   check_solver(products.library.gemm[0](products.handles.blas(), kCuPlain, kCuPlain, columns, static_cast<int>(rest),
                                         static_cast<int>(half), &minus, system.b, ld, system.a + half * system.stride,
                                         ld, &one, second.b, ld),

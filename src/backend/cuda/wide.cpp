@@ -7,7 +7,7 @@
 namespace mercer::cuda {
 namespace {
 
-/// Of a block: points, threads for a column (four steps, two halves).
+/// Points of a block, and its threads for a column (four steps, two halves).
 constexpr std::int64_t kPoints = 32, kColumnThreads = 8;
 constexpr std::int64_t kThreads = 256;
 

@@ -35,12 +35,12 @@ class WideOperand {
   /// Makes it, unless pieces of 16 bits have been taken.
   void write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace,
              const ColumnsBeside& beside = {}) const;
-  /// The same with the norms of z, for values that are powers of two of products, and v times what those are times.
+  /// As `write`, with the norms of z, for values that are powers of two of products, and v times what those are times.
   void write_powers(const BilinearArguments& group, const PlainColumns& v, const Workspace& workspace) const;
   /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place: of expanded squares (expanded.h), where they
   /// stand.
   void write_halves(const PairArguments& group, const PlainColumns& v, const Workspace& workspace) const;
-  /// The same with the norms of z, for values that come from products.
+  /// As `write_halves` above, with the norms of z, for values that come from products.
   void write_halves(const BilinearArguments& group, const PlainColumns& v, const Workspace& workspace) const;
   const unsigned char* image(const Workspace& workspace) const { return workspace.at<unsigned char>(image_); }
 

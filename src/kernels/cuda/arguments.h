@@ -30,13 +30,13 @@ struct BatchAxes {
   long long extent[MERCER_MAX_AXES];
 };
 
-// Packs one side: points [count, k], strided and of any dtype, become panels of the computing type.
-// Of a packed set whose values become integers (mixed.cuh).
+// Range of a packed set whose values become integers (mixed.cuh).
 struct PanelRange {
   unsigned low, high;  // of all values, as integers in the order of the floats
   int place;           // exponent of the last binary place that any value has
 };
 
+// Packs one side: points [count, k], strided and of any dtype, become panels of the computing type.
 struct PackArguments {
   const void* points;
   const void* user;      // row or col values
@@ -57,7 +57,7 @@ struct PackArguments {
   double numbers[MERCER_MAX_NUMBERS];
 };
 
-// Of a call whose sums may run on two sets of pipes (mixed.cuh): what the device found out about its values.
+// What the device found out about the values of a call whose sums may run on two sets of pipes (mixed.cuh).
 struct MixedState {
   float origin, step;   // value = origin + q * step; step is 0 where values cannot be quantised
   unsigned doubtful;    // pairs of the sample whose sums would lose the contract
@@ -66,11 +66,11 @@ struct MixedState {
   float allowance;      // |f / f'| of values f of the sums, 0 for sums and whatever has none
 };
 
-// Of a product whose squares of differences may be expanded (expanded.cuh): what the device found out about its points.
+// What the device found out about the points of a product whose squares of differences may be expanded (expanded.cuh).
 struct ExpandedState {
   float rate, at_zero;  // f = at_zero 2^(rate |x - z|^2)
   float centre[MERCER_EXPANDED];
-  // Of both sides, bits of the largest |u|^2, and of the largest sum of |u|^2 over the partial sums of a pair.
+  // Bits of the largest |u|^2, and of the largest sum of |u|^2 over the partial sums of a pair, for both sides.
   unsigned most[2], most_partial[2];
   unsigned least_v, most_v;           // bits of the least |v| but for zeros, and of the largest
   unsigned spread, peaks;  // of many columns, bits of sums over some points by those of |v|: |v| |u|^2, and 32 times
@@ -127,7 +127,7 @@ struct UniformFactors {
   double numbers[MERCER_UNIFORM_FACTORS];
 };
 
-// Of a call on tensor cores (split_operands.cuh): what the device found out about its values.
+// What the device found out about the values of a call on tensor cores (split_operands.cuh).
 struct SplitState {
   unsigned low;      // some value has a low piece
   unsigned largest;  // bits of the largest |sample - centre|, with its factor
@@ -177,7 +177,7 @@ struct SplitArguments {
   long long areas;
 };
 
-// Of each row, the pairs that may be among its nearest (candidates.cuh).
+// The pairs of each row that may be among its nearest (candidates.cuh).
 struct CandidateArguments {
   unsigned long long* keys;  // [m][capacity] value, as an integer in the order of the floats, << 32 | column
   unsigned* counts;          // [m]
@@ -310,7 +310,7 @@ struct BilinearArguments {
 
 // v for products over n with many columns.
 struct WideArguments {
-  // Of squares that may be expanded: these take halves, and the tile beside them floats; null: they are not.
+  // State of squares that may be expanded: these take halves, and the tile beside them floats; null: they are not.
   const struct ExpandedState* expanded;
   const float* v;  // of point n and a column: v[n * v_row + column * v_column]
   float* image;
@@ -392,7 +392,7 @@ struct FewFeaturesArguments {
   void* further;                // [range][further sum][m]
 };
 
-// Of the amplitudes of a row: the largest, the sum of those that are equal to it, and of the others (field_rows.cuh).
+// Amplitudes of a row: the largest, the sum of those that are equal to it, and of the others (field_rows.cuh).
 struct RowAmplitudes {
   float largest, equal, others;
 };
@@ -442,7 +442,7 @@ struct LinearArguments {
   int ranges;  // of n, that rows are examined in
 };
 
-// The same in float64 (linear_doubles.cuh).
+// A field of a linear factor in float64, as `LinearArguments` in float32 (linear_doubles.cuh).
 struct LinearDoublesArguments {
   struct FieldArguments field;  // of some rows m and the outputs of a pass
   const double* coefs;          // [output][coefs_ld], n along the rows
@@ -485,8 +485,8 @@ struct RankFieldArguments {
   long long partial_ld;
   int splits;
   int adds;                            // to what out has
-  // Further sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Of several
-  // factors, products of a value with each are beside.
+  // Further sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Products of
+  // a value with each of several factors are beside.
   float* times;                        // [z ld] what further values are multiplied with
   const float* further;                // [split][further sum][partial_ld]
   const float* beside;                 // [split][beside_columns][partial_ld]

@@ -1,7 +1,7 @@
 // From the sums of a tile to its values, and the pairs that cancel (bilinear_tile.cuh).
 //
-// Of a warp's 16 rows, a lane has two, and of each 16 columns four neighbours (own_row, own_column). Whole tiles of one
-// member go to memory as lanes have them, of four lanes 64 bytes of a row. Of several members, stores take most of the
+// A lane has two of a warp's 16 rows, and of each 16 columns four neighbours (own_row, own_column). Whole tiles of one
+// member go to memory as lanes have them, four lanes 64 bytes of a row. With several members, stores take most of the
 // time, and memory takes 256 neighbouring bytes faster: 8 rows x 64 columns at a time pass through the warp's part of
 // shared memory. So do strips of 16 rows x 32 columns where there are edges, any strides, or a half below the diagonal.
 struct Strip {
@@ -278,7 +278,7 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
   if (lists && p.area_capacity > 0) list_pairs(p, masks, m, n0);  // else the norms of rows tell (linear_field.cuh)
 }
 
-// Of row h of a lane, the packs of 32 columns, and behind those of `mask` the signs of their tests.
+// The packs of 32 columns of row h of a lane, and behind the bits of `mask` the signs of their tests.
 MERCER_INLINE void sums_of_row(float (&first)[4], float (&second)[4], u32& mask, const float* sum, int h,
                                const PointNorm& x, const ColumnNorms& z) {
 #pragma unroll

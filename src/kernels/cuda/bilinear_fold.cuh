@@ -25,8 +25,8 @@ MERCER_INLINE u32 v_plane(const FoldStrip& strip, int e, int j) {
 #endif
 
 #if V_BY_PRODUCTS
-// Values times v on tensor cores, in two pieces of tf32 each, 16 rows x 8 columns of v at a time. Of eight columns of
-// the tile a lane has two neighbours: k = lane % 4 and lane % 4 + 4 of the product.
+// Values times v on tensor cores, in two pieces of tf32 each, 16 rows x 8 columns of v at a time. A lane has two
+// neighbours of eight columns of the tile: k = lane % 4 and lane % 4 + 4 of the product.
 //
 // Small products come first, as in bilinear_products.cuh; sums of 32 columns are added up in float32.
 struct Fold {
@@ -34,7 +34,7 @@ struct Fold {
   float sum[kBlocks][4];  // rows lane / 4 and + 8 (from [2] on), columns 2 (lane % 4) and + 1 of eight
   MERCER_METHOD Fold() : sum{} {}
 
-  // Behind the last column lies what was there before.
+  // Shared memory behind the last column has what was there before.
   template <bool WHOLE>
   static MERCER_METHOD float2 v_of(const PairArguments& p, const FoldStrip& strip, int e, int j) {
     float2 v = shared_pair(v_plane(strip, e < COLUMNS ? e : COLUMNS - 1, j));
@@ -81,7 +81,7 @@ struct Fold {
       for (int i = 0; i < 4; ++i) sum[b][i] += part[b][i];
   }
 
-  // The same without products of matrices.
+  // The sums of `part` again, without products of matrices.
   template <bool WHOLE>
   static MERCER_METHOD void add_each(float (&part)[kBlocks][4], const float (&high)[4][4], const float (&low)[4][4],
                                      const PairArguments& p, const FoldStrip& strip) {
@@ -112,7 +112,7 @@ struct Fold {
     }
   }
 
-  // To what shared memory keeps of the warp, [e][16 rows].
+  // Stores the sums to what shared memory keeps of the warp, [e][16 rows], or adds them.
   MERCER_METHOD void keep_in(u32 kept, bool starts) const {
     const int lane = threadIdx.x % 32;
 #pragma unroll
@@ -136,7 +136,7 @@ struct Fold {
   float sum[2][COLUMNS];
   MERCER_METHOD Fold() : sum{} {}
 
-  // WHOLE: all 32 columns are there. Behind the last column lies what was there before.
+  // WHOLE: all 32 columns are there. Shared memory behind the last one has what was there before.
   template <bool WHOLE>
   MERCER_METHOD void add(const float (&values)[16], const PairArguments& p, const FoldStrip& strip) {
     Fold part;

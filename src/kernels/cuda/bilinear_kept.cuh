@@ -8,7 +8,7 @@
 #define ROW_PIECES 128  // bytes of a row in a unit of the image
 #define LEAST_KEPT (LEAST_PART * 0x1p14f)
 #define MOST_KEPT 60000.0f
-// Of f(0), and of v: what undoes the powers of two of both sides is one number.
+// Bounds of f(0), and of v: what undoes the powers of two of both sides is one number.
 #define MOST_AT_ZERO 0x1p20f
 #define MOST_V 0x1p60f
 #define LEAST_V 0x1p-80f
@@ -46,7 +46,7 @@ struct Consumer {
       }
   }
 
-  // From the warp's place to the image.
+  // Copies pieces from the warp's place to the image.
   static MERCER_METHOD void store_pieces(u8* to, u32 place) {
     __syncwarp();
 #pragma unroll

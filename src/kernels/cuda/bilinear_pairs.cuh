@@ -26,7 +26,7 @@ struct PointNorm {
 MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, float& test) {
   const float scale = x.scale * z.scale, norms = x.norm + z.norm;
 #if SQUARES
-  // Beside one far point the norms of all others are tails alone.
+  // Where one point is far, the norms of all others are tails alone.
   const float tails = x.tail + z.tail, square = mul_add(scale, sum, norms) + tails;
   test = mul_add(-CANCELS_BELOW, norms + tails, square);
   // Below zero it cancels, and is computed again; but for who only subtracts.
@@ -43,8 +43,8 @@ MERCER_INLINE PointNorm norm_of(const BilinearArguments& a, i64 m) {
   return {a.x.norm[at], a.x.norm_tail[at], a.x.scale[at] * (SQUARES ? -2.0f : 1.0f) * (1.0f + TRUNCATED)};
 }
 
-// Of 16 rows and of 16 columns, a lane has two rows and four columns. Of pairs that are stored these columns are
-// neighbours, for images have their points in another order (quad_row).
+// A lane has two of 16 rows and four of 16 columns. Where pairs are stored these columns are neighbours, for images
+// have their points in another order (quad_row).
 MERCER_INLINE int own_row(int h) {
   const int lane = threadIdx.x % 32;
   return QUADS ? lane / 8 * 4 + lane / 4 % 2 + 2 * h : lane / 4 + 8 * h;
@@ -55,7 +55,7 @@ MERCER_INLINE int own_column(int j) {
   return QUADS ? j / 2 * 16 + quarter * 4 + j % 2 * 2 : j * 8 + quarter * 2;
 }
 
-// Of the rows of a warp, which begin at m.
+// Norms of a lane's rows; those of the warp begin at m.
 MERCER_INLINE void load_norms(PointNorm (&x)[2], const BilinearArguments& a, i64 m) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) x[h] = norm_of(a, m + own_row(h));

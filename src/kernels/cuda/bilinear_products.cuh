@@ -23,7 +23,7 @@ MERCER_INLINE int unit_of_image(const BilinearArguments& a, int unit, int own) {
 
 #if LAST_FEEDS
 #define TILE_UNITS (SINGLE ? 1 : BRIEF)
-// By a warp, whose lanes have a copy each: where from and to is found out for all of them at once.
+// A warp calls this, and its lanes have a copy each: where from and to is found out for all of them at once.
 MERCER_INLINE void feed_tile(const BilinearArguments& a, const BilinearShared& shared, const Walk& walk,
                              Ring<STAGES> ring, u32 columns) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kBlocksX = TILE_M / MERCER_IMAGE_ROWS,
@@ -136,7 +136,7 @@ MERCER_INLINE void products_begin(float (&acc)[SUMS]) {
   products_fence();
 }
 
-// Of a unit with both pieces, what multiplies a low one, and what does not.
+// Products of a unit with both pieces: those that multiply a low one, and those that do not.
 MERCER_INLINE void low_products(float (&acc)[SUMS], u64 x, u64 z, bool adds) {
   product(acc, descriptor_at<!WIDE>(x, 64), z, adds);
   product(acc, descriptor_at<!WIDE>(x, 96), descriptor_at<!WIDE>(z, 32), 1);
@@ -225,8 +225,8 @@ MERCER_INLINE void run_both(float (&values)[SUMS], float (&weights)[SUMS], const
 // BRIEF: a chunk is all there is, of one kind, so that all threads are seen to take the same path; on paths that could
 // differ the compiler waits for every product.
 #if !BRIEF && MERCER_QUICK
-// The same products in the same order, each waited for: there is one in the text, in a loop. Of low pieces product i
-// takes part i of z and i ^ 2 of x, of high ones part i of both.
+// The products of the other `run_chunk` in its order, each waited for: there is one in the text, in a loop. With low
+// pieces product i takes part i of z and i ^ 2 of x, with high ones part i of both.
 MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
                              bool high, int count) {
   constexpr int kPart = ROW_BYTES / 4;

@@ -23,7 +23,7 @@
 #else
 #define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (SPREADS ? 1 + (FURTHER > 0) : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
 #endif
-// Of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
+// Rows of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
 #define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
 #define PLANE_ROW (TILE_N + (V_BY_PRODUCTS ? 8 : 0))
 #define COLUMN_BYTES (COLUMN_PLANES * PLANE_ROW * 4)

@@ -39,9 +39,9 @@ MERCER_INLINE bool leaves_last(u32* leaving) {
   return __shfl_sync(0xffffffffu, before, 0) % FEED_WARP == FEED_WARP - 1;
 }
 
-// Of a tile's warps the last one to have read the operands asks for the next tile's, which are on their way while
-// values are stored. Its columns have two places: those of the tile before are free by then. The first tile's are asked
-// for before it is known whether they carry the sums.
+// The last of a tile's warps to have read the operands asks for the next tile's, which are on their way while values
+// are stored. Its columns have two places: those of the tile before are free by then. The first tile's are asked for
+// before it is known whether they carry the sums.
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, u32* leaving) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   const u64 x = descriptor(shared.stages + warp / 4 * 64 * ROW_BYTES);

@@ -1,8 +1,8 @@
 // Sums of a tile of products become values where they are, in registers: for what stores no pairs (bilinear_fold.cuh,
 // bilinear_candidates.cuh). A lane has two rows and 16 of the columns of a strip of 32.
 
-// Of a warp's 16 x 32 pairs those with a bit in `mask` (the last pair lowest), one after the other, by the whole warp:
-// values[pair] = make(row, column, pair), where that pair is there, elsewhere `nothing`.
+// The whole warp takes those of its 16 x 32 pairs that have a bit in `mask` (the last pair lowest), one after the
+// other: values[pair] = make(row, column, pair), where that pair is there, elsewhere `nothing`.
 template <class Make>
 MERCER_INLINE void for_pairs(float (&values)[16], const PairArguments& p, i64 m, i64 n, u32 mask, const Make& make,
                              float nothing = 0) {
@@ -34,7 +34,7 @@ MERCER_INLINE u32 repair_pairs(float (&values)[16], const PairArguments& p, i64 
 }
 
 #if GUARDED
-// In place of `own`, which stands where points are equal.
+// The value in place of `own`, which stands where points are equal.
 static __device__ __noinline__ float safe_value(float own, const PairArguments& p, i64 m, i64 n) {
   if (are_equal<GUARD_LANES>(p, {m, n, 0, 0})) return own;
   REAL outputs[OUTPUTS];
@@ -102,7 +102,7 @@ MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
   return fabsf(FACTOR) * NORMS_LOSE * norms <= PRODUCTS_MAY_LOSE * allowance(params);
 }
 
-// Of the tests of pairs, small beside NOT_CARRIED.
+// Slack of the tests of pairs, small beside NOT_CARRIED.
 MERCER_INLINE float slack_of_pairs(const float* params) {
   const float slack = SLACK_OF_ALLOWANCE / fabsf(FACTOR) * allowance(params);
   return slack > 0 ? fminf(slack, 0x1p100f) : 0.0f;
@@ -181,7 +181,7 @@ struct StageNorms {
   MERCER_METHOD float bound() const { return shared_float(columns + 33 * 4); }
   MERCER_METHOD float2 pair(int own) const { return shared_pair(columns + own * 4); }
 };
-// The same from the planes of a tile, where all columns are taken for points.
+// As `StageNorms`, from the planes of a tile, where all columns are taken for points.
 struct PlaneNorms {
   u32 columns;
   int first;
@@ -211,7 +211,7 @@ MERCER_INLINE bool halves_stand(const PairArguments& p) {
   return s.rated != MERCER_RATED_NEVER && norms < INFINITY && float_of(s.lost_v) * exp2_unit(powers) <= MOST_LOST_V &&
          c <= MOST_FACTOR && c >= 1 / MOST_FACTOR && float_of(s.most_v) <= MOST_FACTOR;
 }
-// By one thread, before a tile may say that it found others.
+// One thread calls this, before a tile may say that it found others.
 MERCER_INLINE void tell_rated(SplitState& s, bool stands) {
   if (stands)
     atomicMax(&s.rated, MERCER_RATED_YES);
@@ -219,7 +219,7 @@ MERCER_INLINE void tell_rated(SplitState& s, bool stands) {
     s.rated = MERCER_RATED_NO;
 }
 
-// Of a lane's rows, what sums are multiplied with, and the largest exponents of pairs that need not be computed again,
+// What sums of a lane's rows are multiplied with, and the largest exponents of pairs that need not be computed again,
 // but for what those of their columns add.
 struct RatedRows {
   static constexpr float kSlack = 0.75f * SLACK_OF_ALLOWANCE * 1.44269504f;
@@ -283,7 +283,7 @@ struct RatedRows {
   }
 };
 #else
-// Of a lane's rows, the rate in their norms and scales, and the largest exponents of pairs that need not be computed
+// The rate in the norms and scales of a lane's rows, and the largest exponents of pairs that need not be computed
 // again, but for what the norms of their columns take from them.
 struct RatedRows {
   float rate, norms[2], scales[2], limits[2];

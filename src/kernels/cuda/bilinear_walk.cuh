@@ -53,7 +53,7 @@ struct Walk {
     return false;
   }
   MERCER_METHOD bool is_below() const { return symmetric && n0 + TILE_N <= m0; }
-  // Of so many units, the first one of a range.
+  // The first one of so many units in a range, and its end.
   MERCER_METHOD int first_unit(int units) const { return JOINS_RANGES ? (int)((i64)units * range / ranges) : 0; }
   MERCER_METHOD int end_unit(int units) const {
     return JOINS_RANGES ? (int)((i64)units * (range + 1) / ranges) : units;

@@ -54,7 +54,7 @@ MERCER_INLINE void load_x(u32 (&x)[4], u32 unit, int chunk) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane % 16;
   load_matrices(x, unit + row * ROW_BYTES + ((chunk + lane / 16 ^ row & 7) << 4));
 }
-// The same of 16 columns: those of eight in each pair of registers.
+// As `load_x`, for 16 columns: those of eight in each pair of registers.
 MERCER_INLINE void load_z(u32 (&z)[4], u32 unit, int column, int chunk) {
   const int lane = threadIdx.x % 32, row = column + lane % 8 + lane / 16 * 8;
   load_matrices(z, unit + (TILE_M + row) * ROW_BYTES + ((chunk + lane / 8 % 2 ^ row & 7) << 4));
@@ -94,7 +94,7 @@ MERCER_INLINE void add_unit(float (&acc)[SUMS], u32 unit) {
   }
 }
 
-// The same where there are no low pieces: 64 features.
+// As `add_unit`, where there are no low pieces: 64 features.
 MERCER_INLINE void add_high_unit(float (&acc)[SUMS], u32 unit) {
   u32 x[4][4];
 #pragma unroll

@@ -116,7 +116,7 @@ struct Consumer {
     for (int f = 0; f < FURTHER; ++f)
       store_rows(a.further + (walk.split * FURTHER + f) * a.pairs.partial_ld, further[f], a, m, walk);
   }
-  // Of the strip's pair `place`, which counts if it is there.
+  // Adds the further values of the strip's pair `place`, which counts if it is there.
   MERCER_METHOD void add_further(float (&sums)[FURTHER + 1][2], int place, const REAL (&outputs)[OUTPUTS], int strip,
                                  const FoldStrip& columns, bool is_there) const {
     if (FURTHER == 0 || !is_there) return;

@@ -28,8 +28,8 @@ MERCER_INLINE i64 candidate_column(const CandidateArguments& found, i64 n, int t
 MERCER_INLINE float candidate_bound(const PairArguments& p, i64 m) {
   return m < p.m ? p.found.bounds[m] : NO_VALUE;
 }
-// Of some rows the values of a lane, value(r, i) in row(r) and column(i); columns that are not there have NaN. What a
-// tile keeps is asked for at once: the counters are far away.
+// Keeps the values of a lane in some rows, value(r, i) in row(r) and column(i); columns that are not there have NaN.
+// What a tile keeps is asked for at once: the counters are far away.
 template <int ROWS, int COUNT, class Value, class Row, class Column>
 MERCER_INLINE void keep_candidates(const CandidateArguments& found, const float (&bound)[ROWS], const Value& value,
                                    const Row& row, const Column& column) {

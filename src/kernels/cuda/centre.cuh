@@ -16,8 +16,8 @@ MERCER_INLINE Key sorted(Key key) {
   return key;
 }
 
-// In all lanes; 0 for infinities and NaN. Of one half in rising and one in falling order, the lesser keys of each lane
-// are the lower half of all.
+// The median, in all lanes; 0 for infinities and NaN. With one half in rising and one in falling order, the lesser keys
+// of each lane are the lower half of all.
 template <class T>
 MERCER_INLINE T median_of(const T (&samples)[2]) {
   const auto rising = sorted(ordered(samples[0])), other = sorted(ordered(samples[1]));

@@ -276,7 +276,7 @@ struct CgArguments {
   double amount;         // the ridge of all columns
 };
 
-// Of cg_condition.cuh.
+// Arguments of the kernel in cg_condition.cuh.
 struct CgConditionArguments {
   const int* flags;  // [columns] of status
   long long* left;   // rounds

@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(COLUMN_THREADS) factor_gram(const _
 }
 
 // The last columns of H, c = c_1 + c_2 u_1 of the two passes: rows 0 … first of columns first - count …; the square of
-// them is made symmetric. Of H the upper triangle is read.
+// them is made symmetric. The upper triangle of H is read.
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS) record_products(const __grid_constant__ GramArguments a) {
   const i64 at = (i64)blockIdx.x * COLUMN_THREADS + threadIdx.x, first = a.first, count = a.count;
   if (at >= first * count) return;

@@ -40,7 +40,7 @@ extern "C" __global__ void __launch_bounds__(DENSE_THREADS) move_dense(const __g
   const u32 tiles = (u32)((a.rows + DENSE_TILE - 1) / DENSE_TILE);
   const i64 top = (i64)(blockIdx.x % tiles) * DENSE_TILE, left = (i64)(blockIdx.x / tiles) * DENSE_TILE;
   const int rows = (int)min(a.rows - top, (i64)DENSE_TILE), cols = (int)min(a.cols - left, (i64)DENSE_TILE);
-  // Of tiles that the diagonal crosses, elements with i >= j, or i <= j; of others all, or none.
+  // Tiles that the diagonal crosses have elements with i >= j, or i <= j; others have all, or none.
   const i64 apart = left - top;
   const int diagonal = (int)max(min(apart, (i64)DENSE_TILE), -(i64)DENSE_TILE);
   const auto has = [&](int r, int c) { return is_of_part(a.part, r, c + diagonal); };

@@ -3,8 +3,8 @@
 //   pieces[panel of 128 points][two features][point][two features x 4 numbers of 16 bits]
 //
 // The upper, the middle and the lower eight digits of a float are numbers of bfloat16, which has its exponents; the
-// fourth number is 0. Those of z are negated, and behind the last feature there are zeros. Points lie where the tile's
-// threads want them: of 16 rows, those of a thread are neighbours, of 16 columns four.
+// fourth number is 0. Numbers of z are negated, and behind the last feature there are zeros. Points lie where the
+// tile's threads want them: of 16 rows, those of a thread are neighbours, of 16 columns four.
 MERCER_INLINE int place_of_row(int p) { return p / 16 * 16 + p % 2 * 8 + p % 16 / 2; }
 MERCER_INLINE int place_of_column(int p) { return p / 16 * 16 + p / 2 % 2 * 8 + p % 16 / 4 * 2 + p % 2; }
 
@@ -15,7 +15,7 @@ MERCER_INLINE uint2 pieces_of(float value) {
   return {high >> 16 | middle, bits_of(rest - float_of(middle)) >> 16};
 }
 
-// Of a point's features 2 pair and 2 pair + 1, where there are `pairs` of them.
+// Stores pieces of a point's features 2 pair and 2 pair + 1, where there are `pairs` of them.
 template <bool OF_Z>
 MERCER_INLINE void store_pieces(void* pieces, i64 point, i64 pair, i64 pairs, float first, float second) {
   const int in_panel = (int)(point % MERCER_DIFFERENCE_PANEL);

@@ -13,7 +13,7 @@
 // decides.
 //
 // TIMES_MANY columns of v are multiplied by products of matrices, in pieces of 16 bits (wide_fold.cuh), and so are the
-// exponents (expanded_chunks.cuh). Of the factors of u and w the whole powers of two go into the exponents of the
+// exponents (expanded_chunks.cuh). The whole powers of two in the factors of u and w go into the exponents of the
 // pairs' values, with EXPANDED_EXPONENT, so that these are at most that; sums and v take the rests, up to 2 each.
 // Pieces lose 2^-25 of a value. With the mean square t^2 of the norms |w| and the mean q of w, both weighted by |v|,
 // the convexity of powers of two bounds the sum that this is a part of from below:

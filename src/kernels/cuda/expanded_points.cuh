@@ -1,4 +1,4 @@
-// The operands of expanded squares (expanded.cuh), from panels: start_expanded → expand_points → both tiles. Of many
+// The operands of expanded squares (expanded.cuh), from panels: start_expanded → expand_points → both tiles. For many
 // columns of v write_chunks (expanded_chunks.cuh) comes between.
 #define EXPANDED_THREADS 256
 #define EXPANDED_TOLERANCE (TIMES_MANY ? 1.8e-6f : 1.5e-6f)  // of the 2e-6 that products may lose
@@ -27,7 +27,7 @@ MERCER_INLINE float whole_power_of(const ExpandedState& s, const float* features
   return (float)floor(power_of(s, features));
 }
 
-// Of the sums of a row with many columns, what pieces of 16 bits lose at most.
+// What pieces of 16 bits lose at most of the sums of a row with many columns.
 MERCER_INLINE float pieces_lose(const ExpandedState& s) {
   const float g = fabsf(s.rate), u = sqrtf(float_of(s.most[0]));
   const float exponent = g * (u * u + 2 * u * float_of(s.offset) + float_of(s.spread));
@@ -124,7 +124,7 @@ MERCER_INLINE void find_spread(ExpandedState& state, float v, float piece, float
 extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(const __grid_constant__ PairArguments a) {
   __shared__ u32 most, most_partial, least_v, most_v;
   const int side = blockIdx.y;
-  // Of many columns whole tiles are read.
+  // Where there are many columns, whole tiles are read.
   const i64 ld = side == 0 ? a.x_ld : TIMES_MANY ? (a.z_ld + 127) / 128 * 128 : a.z_ld, count = side == 0 ? a.m : a.n;
   const i64 point = (i64)blockIdx.x * EXPANDED_THREADS + threadIdx.x;
   if (threadIdx.x == 0) most = most_partial = most_v = 0, least_v = bits_of(1.0f);

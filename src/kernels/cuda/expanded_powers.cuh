@@ -45,8 +45,8 @@ struct Columns {
   }
 };
 
-// Values of the rows and the 32 columns from `at` on, [eight columns][row][column]. Behind the last column they are
-// finite, and v is zero.
+// Values of the rows and the 32 columns from `at` on, [eight columns][row][column]. They are finite behind the last
+// column, where v is zero.
 MERCER_INLINE void powers_of(float (&values)[16], const Rows& rows, u32 at) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -9,7 +9,7 @@ struct FeatureFetch {
   static constexpr int kPasses = FEATURES / kWarps;
   POINT values[kPasses];
 
-  // `points` has count, k, and the strides of points and features. Behind the last point that one repeats.
+  // `points` has count, k, and the strides of points and features. The last point is repeated behind itself.
   template <class Points>
   MERCER_METHOD FeatureFetch(const Points& points, const void* from, i64 first)
       : from_((const POINT*)from + first * points.point_stride), point_stride_(points.point_stride),
@@ -22,7 +22,7 @@ struct FeatureFetch {
            (a.point_stride < 0 ? -a.point_stride : a.point_stride);
   }
 
-  // From feature k0 on. Behind the last one there are zeros.
+  // Loads from feature k0 on; there are zeros behind the last one.
   MERCER_METHOD void load(int k0) {
     // Unknown to the compiler: places of all passes would stay in registers from slice to slice.
     int thread = threadIdx.x;

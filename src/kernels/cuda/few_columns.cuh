@@ -1,6 +1,6 @@
 // Products of a matrix with few columns: out [rows, columns] = alpha a v + beta b, in REAL.
 //
-// Of columns that lie together, a[k][m] (multiply_*_columns):         Of rows that do, a[m][k] (multiply_rows):
+// Columns that lie together, a[k][m] (multiply_*_columns):            Rows that do, a[m][k] (multiply_rows):
 //
 //             rows, a tile                                              depth, a part
 //         ┌────────────┐                                              ┌────────────┐
@@ -16,8 +16,8 @@
 // Floor on an H200: a at 4.3 TB/s, 250 us of 16384 x 16384 in float32; with 32 columns multiply-adds, as long.
 // Measured: 1.02, 1.07 and 1.7 of that for 8, 16 and 32 columns; with 32 a fifth of the multiply-adds wait for a bank
 // of registers.
-// Budget: 128 threads. By columns a thread has 16 x 8 of 512 x 32 sums in float32, 8 x 8 of 256 x 32 in float64, or a
-// vector of each column; 68 KB of shared memory. By rows 128 and 168 registers.
+// Budget: 128 threads. A thread that goes by columns has 16 x 8 of 512 x 32 sums in float32, 8 x 8 of 256 x 32 in
+// float64, or a vector of each column; 68 KB of shared memory. One that goes by rows has 128 and 168 registers.
 #define FEW_THREADS 128
 #define FEW_VECTOR (16 / (int)sizeof(REAL))
 #define FEW_ROWS (FEW_THREADS * FEW_VECTOR)

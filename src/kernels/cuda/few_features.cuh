@@ -3,7 +3,7 @@
 //   out[o][m][k] = sum over n of coef[o][n] phi(x[m][k], z[n][k], values of the pair (m, n), row[m], col[n], w[k], …)
 //
 // ONE_OUTPUT: the sum over o of rows[m][o] times these; without COLUMNS, a matrix of weights in place of that sum.
-// Beside it SUMMED sums over n of further values of the pairs with the same weights, WITH_PRODUCT those of one value
+// SUMMED more sums over n are of further values of the pairs with the same weights, WITH_PRODUCT those of one value
 // with each column of coefficients, and BESIDE those of another field at each feature: the derivative by its w.
 //
 //   128 threads x ROWS points m         x of a thread, and its sums of every output and feature, are in registers
@@ -14,7 +14,7 @@
 // SUM_SLICES slices; the further ones, of float64, every slice: terms of one sign are many there. blockIdx.y: a range
 // of n, with partial results.
 //
-// Floor: issue slots. Of |x - z|^2 in 3 features and one output 3 subtractions and 3 multiply-adds, the value, 3
+// Floor: issue slots. |x - z|^2 in 3 features and one output take 3 subtractions and 3 multiply-adds, the value, 3
 // multiply-adds.
 #define FEW_THREADS 128
 #define VECTOR (16 / (int)sizeof(REAL))
@@ -207,7 +207,7 @@ struct FewFeatures {
 #endif
 
 #if GUARDED
-  // In place of those whose sums are out of range.
+  // Puts safe values in place of those whose sums are out of range.
   MERCER_METHOD void take_safe_values(REAL (&values)[ROWS][VECTOR][OUTPUTS],
                                       const REAL (&states)[ROWS][VECTOR][STATES + (STATES == 0)], i64 n) const {
     bool any = false;

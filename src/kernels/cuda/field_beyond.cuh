@@ -1,6 +1,6 @@
 // A field at one feature of a pair whose sums of powers left the range of normal numbers (plan/field_beyond.h): the
-// largest |t| of its features, the sums of powers in units of that, the values of the pair, all in double. By one
-// thread, in sums that turned out to be no numbers: values of such pairs are marked in place of what they would be.
+// largest |t| of its features, the sums of powers in units of that, the values of the pair, all in double. One thread
+// does it, in sums that turned out to be no numbers: values of such pairs are marked in place of what they would be.
 struct BeyondPair {
   const REAL *x, *z, *w;
   i64 x_step, z_step;  // from one feature to the next

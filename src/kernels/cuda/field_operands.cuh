@@ -5,10 +5,10 @@
 //                                          else  [k / 8 % 2][lane][4 floats]
 //   coefs[n / 64][n / 4 % 16][column][n % 4]
 //
-// SIGN: only the order of x and z of a feature matters. Of CODE_POINTS points z at a time, sorted, point r of a feature
+// SIGN: only the order of x and z of a feature matters. CODE_POINTS points z at a time are sorted: point r of a feature
 // has code 2 r + 1, a value of x between r - 1 and r code 2 r; equal ones have equal codes, or where SIGNS_ZEROS x has
-// 2 r + 2 and zeros of unlike signs are unlike, as in copysign(1, x - z). Codes are 16-bit floats two
-// and more apart, so that their difference has its sign in bit 15 and its being in bit 14.
+// 2 r + 2 and zeros of unlike signs are unlike, as in copysign(1, x - z). Codes are 16-bit floats two and more apart,
+// so that their difference has its sign in bit 15 and its being in bit 14.
 #define OPERAND_THREADS 1024
 #define STAGE_POINTS 64
 #define CODE_POINTS (CODE_STAGES * STAGE_POINTS)
@@ -47,7 +47,7 @@ MERCER_INLINE void order(u32& first, u32& second, bool rising) {
   first = rising ? low : high;
   second = rising ? high : low;
 }
-// Of each key and the one that another thread has in its place, the smaller one or the larger one.
+// Keeps the smaller or the larger one of each key and the one that another thread has in its place.
 MERCER_INLINE void keep_keys(u32 (&own)[THREAD_KEYS], const u32 (&other)[THREAD_KEYS], bool smaller) {
 #pragma unroll
   for (int j = 0; j < THREAD_KEYS; ++j) own[j] = (own[j] < other[j]) == smaller ? own[j] : other[j];

@@ -1,5 +1,5 @@
 // Gradient fields whose φ is an amplitude of the pair times a factor of the feature, on tensor cores of compute
-// capability 9.0. Of one point m,
+// capability 9.0. For one point m,
 //
 //   out[o][m][k] = sum over n of G_m[n][o] * S_m[k][n]      G_m[n][o] = coef[o][n] * amplitude[m][n]
 //                                                           S_m[k][n] = factor(x[m][k], z[n][k])
@@ -28,8 +28,8 @@
 // FALLBACK: others have been before, and few rows are wanted, mostly none.
 //
 // Tensor cores truncate what they accumulate in floats, so sums of FLUSH_STAGES stages go to float32 in shared memory.
-// Of powers, whose flushes are far apart, each is made larger by GIVEN_BACK a stage: half of what sums of one sign lose
-// (measured: 3.3e-7), so that neither they nor sums that lose nothing are off by 1e-6.
+// A sum of powers, whose flushes are far apart, is made larger by GIVEN_BACK a stage: half of what sums of one sign
+// lose (measured: 3.3e-7), so that neither they nor sums that lose nothing are off by 1e-6.
 // Results that are not finite are marked; field.cuh computes their tiles again.
 #define FEED_GROUP 3
 #define FEED_WARPS 4
@@ -223,7 +223,7 @@ MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
   }
 }
 #elif HALVES
-// In two pieces, the low one first: k as of signs.
+// Writes two pieces, the low one first: k as of signs.
 MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -236,7 +236,7 @@ MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
   }
 }
 #else
-// In two pieces, the low one first: k = q + 4 i of product s is point 4 q + 2 s + i.
+// Writes two pieces, the low one first: k = q + 4 i of product s is point 4 q + 2 s + i.
 MERCER_INLINE void write_g(u32 to, const float (&g)[16]) {
 #pragma unroll
   for (int part = 0; part < 4; ++part) {
@@ -350,7 +350,7 @@ MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& share
       make_g(g, a, shared, work, own, turn, read.stage, params);
       if (turn == 0) {
         barrier_wait(shared.empty(ring.stage), ring.parity ^ 1);
-        // In turns: one warp that fed every stage would be the last to make its part of all of them.
+        // Warps feed in turns: one that fed every stage would be the last to make its part of all of them.
         if ((u32)(index - work.first) % FEED_WARPS == warp) {
           feed_z(a, shared, work, index, ring.stage);
           if (index + INPUT_STAGES - 1 < work.end) {
@@ -360,7 +360,7 @@ MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& share
         }
         __syncwarp();
       }
-      // Behind the last point lies what was there before.
+      // Places behind the last point have what was there before.
       const int points = points_of(a, index) - own.quarter[turn] * 16;
       if (points < 16)
 #pragma unroll

@@ -56,7 +56,7 @@ MERCER_INLINE void add_amplitudes(RowAmplitudes& of, const RowAmplitudes& more) 
   of.largest = most;
 }
 
-// Of 16 rows a warp and a range of stages: their amplitudes, and for every column the sum of amplitudes times
+// A warp has 16 rows and a range of stages: their amplitudes, and for every column the sum of amplitudes times
 // coefficients, all positive, in tf32. A lane has rows lane / 4 and + 8 and eight points in a row: four lanes read a
 // line of 128 bytes.
 extern "C" __global__ void __launch_bounds__(ROW_THREADS, COLUMNS > 32 ? 2 : 4)

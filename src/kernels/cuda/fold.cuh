@@ -102,7 +102,7 @@ MERCER_INLINE FoldState state_of_lane(const FoldState& a, int lanes) {
 }
 #endif
 #if FOLD_KIND < 3
-// These values first: long sums in order would lose the contract.
+// Values are merged with each other first: long sums in order would lose the contract.
 template <int COUNT, class Column>
 MERCER_INLINE void merge_values(FoldState& a, const REAL (&values)[COUNT], int count, const Column&) {
   FoldState all = empty_state();

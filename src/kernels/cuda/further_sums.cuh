@@ -7,7 +7,7 @@ MERCER_INLINE void store_further(const RankFieldArguments& a, int f, i64 m, floa
   float& to = a.sums[f * a.sums_first + m * a.sums_row];
   to = a.adds ? to + sum : sum;
 }
-// Of the product with column e of several.
+// Stores the product with column e of several.
 MERCER_INLINE void store_product(const RankFieldArguments& a, int e, i64 m, float sum) {
   a.product[m * a.product_row + e * a.product_column] = sum;
 }

@@ -1,13 +1,13 @@
 // The columns of v as points of a product, n as its features, in pieces of 16 bits (split_pieces.cuh), which stored
 // values are multiplied with (bilinear_kept.cuh). For each part of n an image [32 columns][unit of 32 n][32]
-// [128 bytes], in which a column has a power of two of its own. Behind the last point and column there are zeros.
+// [128 bytes], in which a column has a power of two of its own. Zeros lie behind the last point and column.
 //
 // Values of a column far below its largest one lose digits. What they lose beyond a part of themselves is added up: it
 // is multiplied with f(0) at most, the sum of magnitudes with LEAST_PART f(0) at least (bilinear_kept.cuh). A column
 // where it could matter counts as infinite, and no values are kept.
 #define KEPT_THREADS 256
 #define KEPT_LANES 8  // of a column's unit, four points each
-// Of pieces of v: its inverse times the factors that kept values may have is a normal number.
+// The largest exponent of pieces of v: its inverse times the factors that kept values may have is a normal number.
 #define MOST_KEPT_EXPONENT 100
 #define LOST_OF_ITSELF 0x1p-22f
 #define MOST_LOST (LEAST_PART * 0x1p-20f)  // of the sum of magnitudes

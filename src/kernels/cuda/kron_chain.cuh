@@ -94,7 +94,7 @@ MERCER_INLINE void each_vector(const Row& row, const Body& body) {
   }
 }
 
-// Of a tile's input; zeros where nothing is, so that they widen no scale.
+// Fills a vector of a tile's input; zeros where nothing is, so that they widen no scale.
 MERCER_INLINE void fill_vector(const KronArguments& k, const ChainPlace& at, i64 place, int l, int rest, int more,
                                Value* tile) {
   Value* to = tile + l * STEP_L + chain_in(rest) + chain_in(more);
@@ -242,7 +242,7 @@ struct ArrivingOrInMemory : InMemory {
 #endif
 
 // ---- operands -------------------------------------------------------------------------------------------------------
-// Of a factor, element [p][q].
+// Element [p][q] of a factor.
 MERCER_INLINE const FACTOR* chain_factor_at(const KronArguments& k, int factor, i64 item, int p, int q) {
   const KronMatrix& f = k.factors[factor];
   return (const FACTOR*)f.data + kron_offset(k.items, f.item_step, item) + p * f.p_stride + q * f.q_stride;
@@ -314,7 +314,7 @@ MERCER_STEP void ask_for_factor(const KronArguments& k, i64 item, float* raw) {
     else *to = A::load(k, item, p, q);  // a product of several
   });
 }
-// By the threads that have asked for it.
+// The threads that have asked for a factor measure it.
 template <class A>
 MERCER_STEP void measure_factor(const float* raw, u32* most) {
   u32 bits = 0;
@@ -336,7 +336,7 @@ MERCER_STEP void write_fragments(const float* raw, const u32* most, u8* operands
   for (int e = threadIdx.x; e < A::FRAGMENTS * 32; e += CHAIN_THREADS)
     to[e] = fragment<A>(raw + A::RAW, power_of_two(exponent), e / 32, e % 32);
 }
-// The same where all axes have no more of them than threads: a thread's own one.
+// As `write_fragments`, where all axes have no more fragments than threads: a thread's own one.
 template <class A>
 MERCER_STEP void make_fragment(const float* raw, const u32* most, uint4& own, int* exponents) {
   const int e = (int)threadIdx.x - A::AT / (int)sizeof(uint4);

@@ -6,7 +6,7 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
   __shared__ u32 most[CHAIN_AXES * CHAIN_WARPS];
   Value* const tile = (Value*)memory;
   u8* const operands = memory + TILE_VALUES * sizeof(Value);
-  // Of this tile and of the next one in turn: threads may be one tile apart.
+  // Places of this tile and of the next one in turn: threads may be one tile apart.
   i64* const places = (i64*)(operands + OPERAND_BYTES);
   const i64 tiles = chain_tiles(k);
   const KronEnd end(k);

@@ -29,7 +29,7 @@
 #define DOUBLE_THREADS (GROUPS * GROUP_THREADS)
 #define WARPS_N (GROUP_WARPS / WARPS_Q)
 #define Q_TILES ((Q + TILE_Q - 1) / TILE_Q)
-// Of a warp: 16 rows and 8 columns of the result each.
+// Tiles of a warp: 16 rows and 8 columns of the result each.
 #define ROW_TILES (LAST ? TILE_N / WARPS_N / 16 : TILE_Q / WARPS_Q / 16)
 #define COLUMN_TILES (LAST ? TILE_Q / WARPS_Q / 8 : TILE_N / WARPS_N / 8)
 #define PITCH(line) (((line) + 15) / 16 * 16 + 4)
@@ -114,7 +114,7 @@ struct DoubleLoader {
   MERCER_METHOD DoubleLoader(const KronArguments& k, double* memory, int first, int end, int by)
       : stages(memory), places((i64*)(memory + STAGES * STAGE_VALUES)), factor(k, 0), tile(first), stop(end),
         stride(by), q(0), step(0), stage(0), slot(0), columns(0) {}
-  // Of the tile that comes next. Others read this behind a barrier.
+  // Finds the places of the tile that comes next. Others read them behind a barrier.
   MERCER_METHOD void start_tile(const KronArguments& k, const DoubleLane& lane) {
     if (tile >= stop) return;
     const DoubleTile at(k, tile);

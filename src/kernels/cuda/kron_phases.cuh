@@ -1,4 +1,4 @@
-// Phases of kron_chain.cuh: one axis of the tile, or two neighbouring ones, multiplied in place. Of a phase F: P_A,
+// Phases of kron_chain.cuh: one axis of the tile, or two neighbouring ones, multiplied in place. A phase F has P_A,
 // Q_A, STEP_A and OPERAND_A of its axis, the same of B for the second one, ITEMS how many such matrices (or WIDTH of
 // them side by side) a tile has, place(item) where one begins.
 
@@ -489,8 +489,8 @@ MERCER_STEP void tensor_two(float* tile, const u8* operands, const int* exponent
   }
 }
 
-// The same where both have at most 16 elements: results take the place of x in registers. WIDTH such matrices side by
-// side, or two of one row; they share a scale.
+// As `tensor_two`, where both have at most 16 elements: results take the place of x in registers. WIDTH such matrices
+// side by side, or two of one row; they share a scale.
 template <class F, class Results>
 MERCER_STEP void tensor_squares(float* tile, const u8* operands, const int* exponents, const Results& results) {
   constexpr int W = F::WIDTH, COUNT = W > 1 || TILE_L > 1 ? 1 : 2, N = W * COUNT;

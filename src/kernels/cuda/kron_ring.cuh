@@ -6,7 +6,7 @@
 // while this one is multiplied. Floor: bytes at 4.2 TB/s; about 30 issue slots an element for five axes.
 //
 // Values are two pieces of tf32, which have the exponents of float32: nothing is scaled. What both leave of a value is
-// at most 2^-22 of it, or 2^-126 (docs/kernels/kron.md has the bound). Of four products of pieces three are formed, or
+// at most 2^-22 of it, or 2^-126 (docs/kernels/kron.md has the bound). Three of four products of pieces are formed, or
 // all, those of a low piece first, since the units cut sums off. Lane 4 g + t:
 //
 //   one axis      out[n][q] = sum_p x[p][n] F[p][q]    rows of an instruction: 16 of 32 columns n
@@ -14,7 +14,7 @@
 //   second        out[q_a][q_b] = sum_n sums[q_a][n] B[n][q_b]    rows: two such matrices; sums lie as operands do
 typedef Pack<float, 4> Four;
 
-// The compiler knows which digits units take. By a mask that it does not know it keeps two pieces, not the value too.
+// The compiler knows which digits units take. With a mask unknown to it, it keeps two pieces, not the value too.
 __constant__ u32 tf32_digits = 0xffffe000u;
 MERCER_INLINE void split_value(float value, float& high, float& low) {
   high = float_of(bits_of(value) & tf32_digits);
@@ -103,7 +103,7 @@ MERCER_STEP void ring_one(float* tile, const u8* operands) {
 }
 
 // ---- two axes -------------------------------------------------------------------------------------------------------
-// Of a matrix rows fifth(g) of the first axis' results, columns fifth(2 t) and fifth(2 t + 1).
+// Rows fifth(g) of the first axis' results of a matrix, columns fifth(2 t) and fifth(2 t + 1).
 MERCER_INLINE void multiply_first(const Four& f, float x0, float x1, float& first, float& second) {
   float high[2], low[2], d[4] = {};
   split_value(x0, high[0], low[0]);

@@ -47,8 +47,8 @@
 #define LOADS_WHOLE (P1 % 16 == 0 && PIECES % GROUP_WARPS == 0 && COLUMNS_IN % 32 == 0 && WHOLE_N)
 #define STORES_WHOLE (Q1 % 64 == 0 && (PAIR ? Q2 : TILE_N) % 16 == 0 && WHOLE_N)
 #define COLUMN_BYTES (COLUMN_SCALES * 2 * GROUPS * COLUMN_SLOTS * 4)
-// Of each warp, where elements come or go one at a time: 16 rows of 32 columns, and gaps between them so that its lanes
-// read four neighbours each without meeting in a bank.
+// The stage of each warp, where elements come or go one at a time: 16 rows of 32 columns, and gaps between them so that
+// its lanes read four neighbours each without meeting in a bank.
 #define STAGE_ROW 40
 #define STAGE (16 * STAGE_ROW)
 
@@ -234,7 +234,7 @@ MERCER_INLINE i64 element_at(const KronSide& side, int line, i64 a, int row, int
   return row * side.axis + (COLUMN_SCALES ? kron_behind(side, a + column) : (a + column) * side.behind);
 }
 
-// From a row of a tile to the next.
+// The step from a row of a tile to the next.
 MERCER_INLINE i64 row_step(const KronSide& side, int line) { return PAIR ? line * side.axis : side.axis; }
 
 template <class T, int N>
@@ -321,7 +321,7 @@ MERCER_STEP u32 most_of(const WideValues& values) {
   return bits_of(most);
 }
 
-// Of values whose largest finite one has these bits.
+// The exponent for values whose largest finite one has these bits.
 MERCER_INLINE int x_exponent(u32 most) { return most == 0 ? 0 : X_EXPONENT - exponent_above(most); }
 
 struct TileScale {
@@ -395,8 +395,8 @@ MERCER_STEP void write_tile(const WideLane& lane, const WideValues& values, cons
 }
 
 // ---- results --------------------------------------------------------------------------------------------------------
-// Of a tile, or of a column: value() does it, behind prepare() of all the sums of the former. Only exponents that no
-// float has, or alpha, need two factors.
+// Undoes the scale of a tile, or of a column: value() does it, behind prepare() of all the sums of the former. Only
+// exponents that no float has, or alpha, need two factors.
 struct WideFinish {
   float scale, rest, beta;
   MERCER_METHOD WideFinish(const KronArguments& k, int exponent) {
@@ -493,7 +493,7 @@ struct WideOut {
       }
     }
   }
-  // Of rows g and g + 8, four columns from this one on.
+  // Finishes rows g and g + 8, four columns from this one on.
   template <class Finish>
   MERCER_METHOD static void finish_quads(const Finish& finish, int column, const float* sums, float (&values)[2][4]) {
 #pragma unroll

@@ -114,7 +114,7 @@ MERCER_INLINE Pack<double, 2> row_values(const LinearDoublesArguments& a, i64 m,
   return result;
 }
 
-// Of a row a warp: its amplitudes; the largest; S and the sum over n of (a c |z'|)^2 of every output.
+// A warp examines a row: its amplitudes; the largest; S and the sum over n of (a c |z'|)^2 of every output.
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
     examine_rows(const __grid_constant__ LinearDoublesArguments a) {
   const i64 m = (i64)blockIdx.x * LINEAR_WARPS + threadIdx.x / 32;

@@ -224,7 +224,7 @@ MERCER_INLINE void clear_marks(const LinearArguments& a, i64 m0) {
   for (i64 at = m0 * groups + threadIdx.x % 32; at < end * groups; at += 32) a.marks[at] = 0;
 }
 
-// Of 16 rows a warp and a range of n: the largest amplitude, and the sum over n of (a c |z'|)^2 of every output, in
+// A warp has 16 rows and a range of n: the largest amplitude, and the sum over n of (a c |z'|)^2 of every output, in
 // tf32. A lane has amplitudes of rows lane / 4 and + 8 and eight points in a row, four lanes a line of 128 bytes.
 extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) examine_rows(const __grid_constant__ LinearArguments a) {
   wait_for_kernel_ahead();

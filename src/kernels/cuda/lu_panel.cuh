@@ -57,7 +57,7 @@ struct PanelStage {
   static constexpr int kLanes = WIDTH / 4;
   alignas(16) float rows[PANEL_WARPS][32][WIDTH + 4];
 
-  // Of the thread's part p.
+  // Row and first column of the thread's part p.
   MERCER_METHOD static int row_of(int p) { return p * (32 / kLanes) + threadIdx.x % 32 / kLanes; }
   MERCER_METHOD static int column_of() { return threadIdx.x % kLanes * 4; }
 
@@ -86,7 +86,7 @@ struct PanelStage {
   }
 };
 
-// Without the branch that a condition around several stores would be.
+// Stores without the branch that a condition around several stores would be.
 MERCER_INLINE void store_shared_if(bool on, u32 to, u32 x, u32 y, u32 z, u32 w) {
   asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.shared.v4.b32 [%1], {%2, %3, %4, %5};}" ::"r"((u32)on),
                "r"(to), "r"(x), "r"(y), "r"(z), "r"(w)
@@ -311,7 +311,7 @@ struct RecordSender {
     }
     bytes_of_part = (u32)blocks * 16 * __reduce_add_sync(0xffffffffu, (u32)count);
   }
-  // Of a row with `left` columns that are not finished. Those behind them are sent as zeros, once into each set.
+  // Parts of a row with `left` unfinished columns. Columns behind them are sent as zeros, once into each set.
   MERCER_METHOD static int parts(int left) { return min(WIDTH / 4, (left + PANEL_SETS + 3) / 4) + 1; }
   MERCER_METHOD u32 bytes(int left) const { return bytes_of_part * parts(left); }
 

@@ -25,7 +25,7 @@
 
 MERCER_INLINE int exponent_of(u32 bits) { return max((int)(bits >> 23), 1) - 127; }
 MERCER_INLINE float two_to(int exponent) { return float_of((u32)(exponent + 127) << 23); }
-// Where a two_to of it and of its negative are floats.
+// An exponent for which two_to of it and of its negative are floats.
 MERCER_INLINE int scaling_exponent(u32 bits) {
   return bits == 0 || bits >= 0x7f800000u ? 0 : min(exponent_of(bits), 126);
 }
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(LU_THREADS) judge_columns(const __g
   if (exponent_of(a.least[j]) < exponent - MOST_REACH) a.state->uneven = 1;
 }
 
-// Of the whole matrix; `undoes`: of U.
+// Scales the columns of the whole matrix; `undoes`: of U.
 extern "C" __global__ void __launch_bounds__(LU_THREADS) scale_columns(const __grid_constant__ LuArguments a) {
   if (!scales_columns(*a.state)) return;
   for (i64 i = blockIdx.x; i < a.n; i += gridDim.x)
@@ -236,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(LU_THREADS) update_block(const __gr
   }
 }
 
-// From the order of the block's rows: the same two lists as a panel's.
+// Makes the same two lists as a panel's from the order of the block's rows.
 extern "C" __global__ void __launch_bounds__(LU_THREADS) list_moves(const __grid_constant__ LuArguments a) {
   const i64 i = (i64)blockIdx.x * LU_THREADS + threadIdx.x;
   if (i >= a.n - a.first) return;
@@ -317,7 +317,7 @@ extern "C" __global__ void __launch_bounds__(LU_THREADS) gather_rows(const __gri
 }
 
 // ---- the update -----------------------------------------------------------------------------------------------------
-// Of rows of U12, their largest values; a block a row.
+// The largest values of rows of U12; a block a row.
 extern "C" __global__ void __launch_bounds__(LU_THREADS) find_exponents(const __grid_constant__ LuArguments a) {
   __shared__ u32 most[LU_THREADS / 32];
   const float* row = a.a + (a.first + blockIdx.x) * a.stride;

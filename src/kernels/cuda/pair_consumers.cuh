@@ -7,7 +7,7 @@
 static __device__ __noinline__ void store_rows(const PairArguments& a, const REAL* params, OUT* out, i64 m0, i64 n0,
                                                i64 x_set, i64 z_set, const REAL* own, int first) {
   const TilePlace place{m0, n0, x_set, z_set};
-  // Of a symmetric matrix, pairs on and above the diagonal are kept; whatever is stored is mirrored.
+  // Pairs on and above the diagonal of a symmetric matrix are kept; whatever is stored is mirrored.
   const bool mirror = a.symmetric, diagonal = mirror && place.n0 < place.m0 + TILE_M;
 #pragma unroll 1
   for (int pair = 0; pair < SCRATCH_ROWS * THREAD_N && first + pair / THREAD_N < THREAD_M; ++pair) {

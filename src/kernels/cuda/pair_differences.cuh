@@ -7,8 +7,8 @@
 //   left     ones where the feature is      x1 x2 x3 0 of two features      64 rows
 //   right    -z1 -z2 -z3 0 of the same      ones where the feature is       128 columns
 //
-// Products with ones are exact, and what a tensor core loses of their sum is 2^-23 of it at most. Of two features that
-// lie together the ones select which. While the differences of the next feature are made, the formula takes these.
+// Products with ones are exact, and what a tensor core loses of their sum is 2^-23 of it at most. The ones select which
+// of two features that lie together. While the differences of the next feature are made, the formula takes these.
 #define PAIR_OF_FEATURES_BYTES (MERCER_DIFFERENCE_PANEL * 16)
 #define DIFFERENCES_A_THREAD 64
 
@@ -61,9 +61,9 @@ MERCER_INLINE void wait_for_differences(float (&d)[DIFFERENCES_A_THREAD]) {
   for (int i = 0; i < DIFFERENCES_A_THREAD; ++i) keep(d[i]);
 }
 
-// In the order of the product's registers, the last ones first: the compiler then finds banks in which a sum, a
-// difference and what is made of it meet least. Points of a warp are stored so that row_of and col_of hold. Formulas
-// read nothing else here (plan/differences.cpp).
+// Differences go in the order of the product's registers, the last ones first: the compiler then finds banks in which
+// a sum, a difference and what is made of it meet least. Points of a warp are stored so that row_of and col_of hold.
+// Formulas read nothing else here (plan/differences.cpp).
 MERCER_INLINE void add_differences(Accumulators& acc, const float (&d)[DIFFERENCES_A_THREAD]) {
 #pragma unroll
   for (int at = DIFFERENCES_A_THREAD - 1; at >= 0; --at) {

@@ -17,7 +17,7 @@ MERCER_INLINE u32 block_of_region(const PairArguments& a, i64 place) {
   return (u32)(strip * 8 * a.tiles_n + n * height + m % 8);
 }
 
-// A block looks at THREADS regions at once. Those are far from each other, as neighbours are often wanted together.
+// A block looks at THREADS regions at once. They are far from each other, as neighbours are often wanted together.
 // Repairs are ahead: as they begin when all tiles have ended, marks are there before they end. What they store as well
 // is stored again behind them.
 template <class Run>

@@ -45,7 +45,7 @@
   (ONE_TILE ? 0 : STAGES * SLICE + WORDS_BEHIND + (DIFFERENCES != 1 && a.k > a.chunk ? PROMOTED_SIZE : 0))
 // The number of features, where it is part of the kernel.
 #define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
-// Those of a block: all, or a range (pair_ranges.cuh).
+// Features of a block: all, or a range (pair_ranges.cuh).
 #if RANGES
 #define FIRST_FEATURE block.first_k
 #define END_FEATURE block.end_k
@@ -75,8 +75,8 @@ MERCER_INLINE Position position() {
   if (THREADS_N % 8 != 0 || THREADS_M % 4 != 0) return {tid % THREADS_N, tid / THREADS_N};
   const int warps_n = THREADS_N / 8 > 0 ? THREADS_N / 8 : 1;
   if (DOUBLE_PRODUCTS) return {warp % warps_n * 8 + lane / 4, warp / warps_n * 4 + lane % 4};
-  // Of every two lanes that read at once, one shares its rows and one its columns: a third fewer reads of shared memory
-  // than with rows of eight lanes.
+  // Among every two lanes that read at once, one shares its rows and one its columns: a third fewer reads of shared
+  // memory than with rows of eight lanes.
   return {warp % warps_n * 8 + lane % 16 / 2, warp / warps_n * 4 + lane / 16 * 2 + lane % 2};
 }
 // Lanes from one thread of a row to the next.
@@ -372,7 +372,7 @@ struct SliceTurns {
 #endif
   }
 
-  // Behind the slice that was read. Asks for the one that takes the place of the slice before it.
+  // Called behind the slice that was read, it asks for the one that takes the place of the slice before it.
   MERCER_METHOD void next(Block& block, const PairArguments& a, REAL* shared) {
 #if MIXED == 1
     if (threadIdx.x == step * 32 && !is_first) {

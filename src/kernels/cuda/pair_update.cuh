@@ -38,7 +38,7 @@ MERCER_INLINE void add_difference(float& sum, float x, float z) {
   asm("sad.u32 %0, %1, %2, %0;" : "+r"(bits) : "r"(bits_of(x)), "r"(bits_of(z)));
   sum = float_of(bits);
 }
-// All sums as floats. Those of a chunk fit: 512 differences below 2^23.
+// All sums as floats. Sums of a chunk fit: 512 differences below 2^23.
 MERCER_INLINE void settle(Accumulators& acc) {
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
@@ -216,7 +216,7 @@ MERCER_STEP void promote(Accumulators& acc, REAL* promoted, bool first, bool las
   }
 }
 
-// Of TOTALS chunks promoted sums go to totals of their own, which are not for registers: fewer additions follow one
+// Promoted sums of TOTALS chunks go to totals of their own, which are not for registers: fewer additions follow one
 // another.
 #define PROMOTED_WORDS (PROMOTES * THREAD_M * THREAD_N)
 MERCER_INLINE void put_away(volatile REAL (&totals)[PROMOTED_WORDS], const REAL* promoted, bool is_first) {
@@ -274,7 +274,7 @@ static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64
   if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
 }
 
-// Of a tile's points from `first` on: quantise.cuh leaves a number of each 32 behind the points'.
+// The worst error of a tile's points from `first` on: quantise.cuh leaves a number of each 32 behind the points'.
 template <int POINTS>
 MERCER_INLINE float worst_of_points(const float* worst, i64 first) {
   float most = 0;

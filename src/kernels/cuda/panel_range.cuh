@@ -22,12 +22,12 @@ struct ThreadRange {
     high = max(high, other.high);
     place = min(place, other.place);
   }
-  // Of all lanes of a warp, in each of them.
+  // The range of all lanes of a warp, in each of them.
   MERCER_METHOD PanelRange of_warp() const {
     return {__reduce_min_sync(0xffffffffu, low), __reduce_max_sync(0xffffffffu, high),
             __reduce_min_sync(0xffffffffu, place)};
   }
-  // Of all threads of a block, in the first of them.
+  // Gathers the range of all threads of a block, in the first of them.
   template <int BLOCK_THREADS>
   MERCER_METHOD void gather() {
     __shared__ PanelRange ranges[BLOCK_THREADS / 32];

@@ -30,7 +30,7 @@ MERCER_INLINE float power_of_centre(float p, float exponent, float log2, float r
   const float second = mul_add(p, rest, mul_add(p, log2, -second_whole));
   const float fraction = mul_add(p, exponent, -whole) + second, third_whole = rintf(fraction);
   const float power = exp2_of_fraction(fraction - third_whole);
-  // In two steps: beyond the range of float they end at 0 and infinity.
+  // Powers are made in two steps: beyond the range of float they end at 0 and infinity.
   const int all = (int)fminf(fmaxf(whole + second_whole + third_whole, -160), 140), half = all / 2;
   return power * float_of((u32)(127 + half) << 23) * float_of((u32)(127 + all - half) << 23);
 }

@@ -48,7 +48,7 @@ template <class T> MERCER_INLINE T widen(i64 v) { return (T)v; }
 template <class T> MERCER_INLINE T widen(half_bits v) { return (T)to_float(v); }
 template <class T> MERCER_INLINE T widen(bfloat_bits v) { return (T)to_float(v); }
 
-// In the order of mercer::Dtype.
+// Types come in the order of mercer::Dtype.
 template <class T>
 MERCER_INLINE T load_any(const void* data, int dtype, i64 index) {
   switch (dtype) {
@@ -93,7 +93,7 @@ MERCER_INLINE float sqrt_unit(float a) {
 }
 
 // Square root, correctly rounded but for a few neighbours of a tie; numbers below the normal ones stay as they are.
-// Without the branches of the built-in one, which keep roots of several pairs from overlapping.
+// It lacks the branches of the built-in one, which keep roots of several pairs from overlapping.
 MERCER_INLINE float square_root(float a) {
   float inverse;
   asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(a));
@@ -120,7 +120,7 @@ MERCER_INLINE double quotient(double a, double b) { return a / b; }
 
 MERCER_INLINE float mul_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 MERCER_INLINE double mul_add(double a, double b, double c) { return __fma_rn(a, b, c); }
-// Of differences from the largest exponent: an error that grows with |a| is as small as exp(a) is.
+// Exponentials of differences from the largest exponent: an error that grows with |a| is as small as exp(a) is.
 MERCER_INLINE float fold_exp(float a) { return exp2_unit(1.44269504f * a); }
 MERCER_INLINE double fold_exp(double a) { return exp(a); }
 MERCER_INLINE float fold_log(float a) { return logf(a); }
@@ -155,8 +155,8 @@ MERCER_INLINE float inverse_of(float x) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return __fmaf_rn(y, __fmaf_rn(-x, y, 1.0f), y);
 }
-// From the unit's twenty-odd digits, by Newton's steps; a quarter of the time of sqrt and a quotient. x is positive and
-// normal.
+// The inverse root from the unit's twenty-odd digits, by Newton's steps; a quarter of the time of sqrt and a quotient.
+// x is positive and normal.
 MERCER_INLINE double inverse_root(double x) {
   const int half = ((int)(bits_of(x) >> 52) - 1023) >> 1;
   const double scaled = x * __longlong_as_double((long long)(1023 - 2 * half) << 52);  // in [1, 4)
@@ -241,7 +241,7 @@ MERCER_INLINE void barrier_wait(u32 barrier, u32 parity) {
   while (!barrier_passed(barrier, parity)) {
   }
 }
-// The same for a warp that feeds others, whose questions would take a tenth of the instructions that are issued.
+// As `barrier_wait`, for a warp that feeds others: its questions would take a tenth of the instructions issued.
 MERCER_INLINE void barrier_await(u32 barrier, u32 parity) {
   while (!barrier_passed(barrier, parity)) asm volatile("nanosleep.u32 40;" ::: "memory");
 }
@@ -321,7 +321,7 @@ template <> struct Word<16> { typedef uint4 type; };
 template <> struct Word<8> { typedef uint2 type; };
 template <> struct Word<4> { typedef u32 type; };
 template <> struct Word<2> { typedef u16 type; };
-// In one instruction to global memory; the compiler makes one for each element of an assignment.
+// One instruction stores it to global memory; the compiler makes one for each element of an assignment.
 template <class T, int N>
 MERCER_INLINE void store_pack(T* to, const Pack<T, N>& pack) {
   typedef typename Word<sizeof(T) * N>::type W;
@@ -351,9 +351,9 @@ MERCER_INLINE void multiply_16x8(float (&d)[4], const float (&a)[4], float b0, f
       : "r"(bits_of(a[0])), "r"(bits_of(a[1])), "r"(bits_of(a[2])), "r"(bits_of(a[3])), "r"(bits_of(b0)),
         "r"(bits_of(b1)));
 }
-// Of 16-bit floats, in pairs: 16 rows of x times 8 of z, 16 features, added to d. Lane 4 g + t has of x rows g and
-// g + 8 with features 2 t and + 1, then the same with features 2 t + 8 and + 9; of z those features of row g; of d it
-// has rows g and (from [2] on) g + 8 with columns 2 t and + 1. Not volatile: other columns may come between.
+// Products of 16-bit floats, in pairs: 16 rows of x times 8 of z, 16 features, added to d. Lane 4 g + t has of x rows g
+// and g + 8 with features 2 t and + 1, then the same with features 2 t + 8 and + 9; of z those features of row g; of d
+// it has rows g and (from [2] on) g + 8 with columns 2 t and + 1. Not volatile: other columns may come between.
 MERCER_INLINE void multiply_16x8(float* d, const u32 (&x)[4], u32 z0, u32 z1) {
   asm(
       "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
@@ -361,7 +361,7 @@ MERCER_INLINE void multiply_16x8(float* d, const u32 (&x)[4], u32 z0, u32 z1) {
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(z0), "r"(z1));
 }
-// The same of 8 features.
+// Products as above, over 8 features.
 MERCER_INLINE void multiply_16x8(float* d, const u32 (&x)[2], u32 z) {
   asm(
       "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"

@@ -54,7 +54,7 @@ MERCER_INLINE void quantise_panels(const MixedArguments& a, const MixedSide& sid
   keep_errors(a, side, first, sum);
 }
 
-// Of panels.
+// Samples pairs of panels.
 MERCER_INLINE void sample_pairs(const MixedArguments& a, const PanelRange& range, int block) {
   __shared__ float sums[SAMPLE_ROWS][SAMPLE_POINTS];
   const MixedSide &x = a.side[0], &z = a.side[a.sides - 1];

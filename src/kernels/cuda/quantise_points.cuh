@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(RANGE_THREADS, 3)
   if (threadIdx.x == 0) a.of_blocks[blockIdx.y * gridDim.x + blockIdx.x] = {range.low, range.high, range.place};
 }
 
-// By a warp; the first one of all blocks keeps it.
+// A warp finds the range; the first one of all blocks keeps it.
 MERCER_INLINE PanelRange range_of_blocks(const QuantisePointsArguments& a) {
   constexpr int kTogether = 5;
   ThreadRange lanes;

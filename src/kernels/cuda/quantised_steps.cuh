@@ -41,7 +41,7 @@ MERCER_INLINE void keep_step(const MixedArguments& a, const PanelRange& range) {
   a.state->step = step_of(range);
 }
 
-// By a warp, whose lanes have the sums of residuals of 32 points from `first` on. The side is that of blockIdx.y.
+// A warp's lanes have the sums of residuals of 32 points from `first` on. The side is that of blockIdx.y.
 MERCER_INLINE void keep_errors(const MixedArguments& a, const MixedSide& side, i64 first, double sum) {
   const float error = __double2float_ru(sum);
   side.errors[first + threadIdx.x] = error;

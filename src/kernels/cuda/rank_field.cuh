@@ -78,7 +78,7 @@ MERCER_INLINE void write_single(const RankFieldArguments& a, bool of_x, i64 firs
   }
 }
 
-// Pieces of the factors, u for blockIdx.y = 0, 32 points a block. Those that cannot be carried leave all rows to
+// Pieces of the factors, u for blockIdx.y = 0, 32 points a block. Factors that cannot be carried leave all rows to
 // differences.
 extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     write_factors(const __grid_constant__ RankFieldArguments a) {
@@ -149,12 +149,12 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   if (a.summed + a.with_product > 0) a.times[n] = last_times;
 }
 
-// Of a row: sums over its features that say whether it is accurate, by the threads that have some of them.
+// Sums over the features of a row that say whether it is accurate, by the threads that have some of them.
 struct RankSums {
   float point, field, largest;
 };
 
-// Of an output and the block's rows, but for those that fail.
+// Stores an output of the block's rows, but for those that fail.
 MERCER_INLINE void store_finished(const RankFieldArguments& a, int output, i64 m0, const float* values,
                                   const bool* fails) {
   const FieldArguments& f = a.field;

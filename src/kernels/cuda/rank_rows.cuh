@@ -8,7 +8,7 @@
 // slice, these to the rows' every TOTAL_SLICES. FEATURE_BLOCKS: of 64 features. What all threads of a warp read is read
 // by four: shared memory would otherwise be what takes the time.
 //
-// Of few rows a block has a range of z, and merge_rows adds the ranges up; their sums lie where those of the products
+// With few rows a block has a range of z, and merge_rows adds the ranges up; their sums lie where those of the products
 // did, which have been read.
 #define RANK_THREADS 256
 #define RANK_ROWS 16
@@ -266,7 +266,7 @@ struct RankRows {
     }
   }
 
-  // To the output, or to where merge_rows finds the range.
+  // Stores to the output, or to where merge_rows finds the range.
   MERCER_METHOD void store(i64 first, i64 count, const RankRanges& ranges, i64 range) const {
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; ++r) {

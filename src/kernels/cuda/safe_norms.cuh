@@ -135,8 +135,8 @@ MERCER_INLINE void add_in_order(REAL (&acc)[SAFE_STATES], const Add& add) {
 #endif
 
 #if MARKS
-// In place of values that a field computes again (plan/field_beyond.h). Where a point is infinite, values stand: nobody
-// is to look for what is no number anyway.
+// Marks take the place of values that a field computes again (plan/field_beyond.h). Where a point is infinite, values
+// stand: nobody is to look for what is no number anyway.
 template <int LANES>
 MERCER_INLINE void mark_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, const GuardedPair& pair) {
   bool finite = true;
@@ -206,14 +206,14 @@ MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
 #define GUARD_LANES (GUARD_MERGES ? 32 : 1)
 
 #if SUMS_DECIDE
-// Where sums stand for values, which are never negative: below or above all sums in range, in the order of the values.
+// The key where sums stand for values, never negative: below or above all sums in range, in the order of the values.
 MERCER_INLINE float sum_key(float sum, float value) {
   const u32 least = bits_of((float)GUARD_LEAST), most = bits_of((float)GUARD_MOST), code = bits_of(value) << 1;
   return float_of(sum < GUARD_LEAST ? __umulhi(code, least) : most + __umulhi(code, 0x7f800000u - most));
 }
 #endif
 
-// By one thread, whose registers are not those of the function; false where values stand.
+// One thread calls this, whose registers are not those of the function; false where values stand.
 static __device__ __noinline__ bool has_safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
                                                     const REAL* params, i64 m, i64 n, i64 x_set, i64 z_set) {
   const GuardedPair pair = {m, n, x_set, z_set};

@@ -1,7 +1,7 @@
 // Centres of the features from samples of the points, and how far off the samples lie: 60 of a feature, in four groups,
-// half of them of either side, or all of one. Of a group the median of medians of three, of those one of the two in the
-// middle is the centre: any is right, but a mean would follow a single far point, lie between clusters, and of integers
-// be none.
+// half of them of either side, or all of one. A group gives the median of medians of three; one of the two in the
+// middle of those is the centre: any is right, but a mean would follow a single far point, lie between clusters, and of
+// integers be none.
 #define SAMPLE_GROUPS 4
 #define GROUP_TRIPLES 5
 #define GROUP_SAMPLES (3 * GROUP_TRIPLES)
@@ -13,7 +13,7 @@ MERCER_INLINE float median_of_five(const float (&of)[GROUP_TRIPLES]) {
   const float most[2] = {fmaxf(of[0], of[1]), fmaxf(of[2], of[3])};
   return median_of_three(fmaxf(least[0], least[1]), fminf(most[0], most[1]), of[4]);
 }
-// Of the second and the third of four, the one nearer to their mean; 0 where that is not finite.
+// The one of the second and the third of four that is nearer to their mean; 0 where that is not finite.
 MERCER_INLINE float centre_of_groups(float a, float b, float c, float d) {
   const float two[2] = {fminf(fmaxf(a, b), fmaxf(c, d)), fmaxf(fminf(a, b), fminf(c, d))};
   const float mean = 0.25f * a + 0.25f * b + (0.25f * c + 0.25f * d);

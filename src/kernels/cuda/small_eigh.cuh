@@ -55,7 +55,7 @@ struct SmallEigen {
   REAL a[WIDTH], v[WIDTH], diagonal;
   REAL most;  // off the diagonal, of what this member has met in a sweep
 
-  // Of the member's pair, by selections: no register has an index that is not known.
+  // The element of the member's pair, by selections: no register has an index that is not known.
   MERCER_METHOD REAL beside_diagonal(int pair) const {
     REAL of[WIDTH / 2];
 #pragma unroll

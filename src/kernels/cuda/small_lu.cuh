@@ -18,7 +18,7 @@ struct SmallPivot {
   }
 };
 
-// Of a warp.
+// The first largest key of a warp.
 MERCER_INLINE SmallPivot first_largest(u32 key, u32 at) {
   const u32 most = __reduce_max_sync(0xffffffffu, key);
   return {most, __reduce_min_sync(0xffffffffu, key == most ? at : 0xffffffffu)};

@@ -40,7 +40,7 @@ struct SmallShared {
 static_assert(sizeof(SmallShared) <= SMALL_BYTES, "of plan/small_tile.h");
 #endif
 
-// To the last place or nearly so.
+// The inverse root, to the last place or nearly so.
 MERCER_INLINE float inverse_of_root(float x) {
   const float near = rsqrtf(x);
   return mul_add(0.5f * near, mul_add(-x * near, near, 1.0f), near);
@@ -98,7 +98,7 @@ struct Team {
     get(theirs, {own}, other);
     return theirs[0];
   }
-  // Of a team of several warps, what their first members have.
+  // What the first members of the warps have, in a team of several.
   template <class T>
   MERCER_METHOD void get_all(T (&theirs)[TEAM / 32 + 1], const T& own) {
     static_assert(sizeof(T) * (TEAM / 32) <= sizeof(shared.box[0]), "one for each warp");
@@ -204,7 +204,7 @@ MERCER_INLINE bool load_tile(Team& team, const REAL* from, i64 row, i64 col, int
   return finite;
 }
 
-// From the tile, whose rows are in this order, or in their own; with zeros above the diagonal, if only the lower
+// Stores the tile, whose rows are in this order, or in their own; with zeros above the diagonal, if only the lower
 // triangle counts.
 MERCER_INLINE void store_tile(Team& team, REAL* to, i64 row, i64 col, int n, const int* order, bool lower,
                               bool failed) {
@@ -223,7 +223,7 @@ MERCER_INLINE void store_tile(Team& team, REAL* to, i64 row, i64 col, int n, con
   }
 }
 
-// Of one member, its row of some right-hand sides.
+// One member's row of some right-hand sides.
 template <int COUNT>
 struct SmallColumns {
   REAL x[COUNT];

@@ -14,8 +14,8 @@ MERCER_INLINE void start_state(const SplitArguments& a, const UniformScale& scal
   write_scale(a.state, scale);
 }
 
-// Centres of the features (samples.cuh), and how far the samples lie from them. Of the caller's points they are found
-// while panels are still packed.
+// Centres of the features (samples.cuh), and how far the samples lie from them. Centres of the caller's points are
+// found while panels are still packed.
 extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) find_centre(const __grid_constant__ SplitArguments a) {
   const i64 k = centred_feature(SPLIT_THREADS);
   const bool early = a.side[0].points != nullptr && !a.as_they_lie;
@@ -67,14 +67,14 @@ MERCER_INLINE bool is_carried(float largest) {
   return largest == 0 || (largest >= LEAST_LARGEST && largest <= MOST_LARGEST);
 }
 
-// The 32 points of a block of the image have one power of two, by the largest of them: `top`. Beside it a point keeps
-// 2^-23 of its largest value while that is 2^-16 of the top or more. Points whose products nobody repairs have each its
-// own.
+// The 32 points of a block of the image have one power of two, by the largest of them: `top`. In that scale a point
+// keeps 2^-23 of its largest value while that is 2^-16 of the top or more. Points whose products nobody repairs have
+// each its own.
 #define LEAST_OF_TOP 0x1p-16f
 MERCER_INLINE bool is_carried_beside(float top, float largest) {
   return is_carried(largest) && (largest == 0 || largest >= LEAST_OF_TOP * top);
 }
-// Of a point of largest value `own`; a warp has those of a block.
+// The top for a point of largest value `own`; a warp has the largest values of a block.
 MERCER_INLINE float top_of(const SplitArguments& a, float own, float in_block) {
   const u32 top = __reduce_max_sync(0xffffffffu, is_carried(in_block) ? bits_of(in_block) : 0u);
   return !a.own_scales ? float_of(top) : is_carried(own) ? own : 0.0f;
@@ -87,8 +87,8 @@ MERCER_INLINE i64 chunk_begin(const SplitArguments& a, int chunk) {
   return blocks * chunk / a.chunks * PIECE_FEATURES;
 }
 
-// All norms are multiples of this, of at most 22 bits, and a rest: the sum of two multiples is exact. Of values more
-// than QUANTUM_ROOM times the largest sampled one sums are rounded once. Powers of two by their bits, for most is at
+// All norms are multiples of this, of at most 22 bits, and a rest: the sum of two multiples is exact. Sums of values
+// more than QUANTUM_ROOM times the largest sampled one are rounded once. Powers of two by their bits, for most is at
 // most 2^117.
 #define QUANTUM_ROOM 0x1p4f
 MERCER_INLINE int norm_quantum(const SplitArguments& a, float largest_sampled) {
@@ -105,7 +105,7 @@ struct PieceFactors {
   alignas(16) float centres[PIECE_FEATURES];
   alignas(16) float times[PIECE_FEATURES];  // alike without weights
 };
-// Those of one feature, on their way there.
+// Centre and factor of one feature, on their way there.
 struct FactorFetch {
   float centre = 0, times = 0;
   MERCER_METHOD void load(const SplitArguments& a, int s, i64 k0) {
@@ -200,7 +200,7 @@ struct Magnitudes {
       }
     }
   }
-  // Of the threads of a point, the largest: in all of them.
+  // The largest of the threads of a point, in all of them.
   MERCER_METHOD float most_of_point(const PieceBlock& block) const {
     float all = WEIGHTED ? most : scaled(most, block.factors.times[0]);
 #pragma unroll
@@ -212,7 +212,7 @@ struct Magnitudes {
   MERCER_METHOD bool has_low(float most_of_point) const { return has_digits() || most_of_point > 0x1p24f * least; }
 
  private:
-  // Where it is below the floats, not carried.
+  // A difference whose product is below the floats is not carried.
   static MERCER_METHOD float scaled(float difference, float times) {
     const float magnitude = fabsf(difference * times);
     return magnitude == 0 && difference != 0 && times != 0 ? 0x1p-149f : magnitude;
@@ -252,7 +252,7 @@ struct PiecePoint {
   float up;    // its power of two
   u8* chunk;   // of its image, where the thread's four features of a unit go, of chunks 0 … 3
   float* row;  // its values again, or null
-  // The same of chunks 4 … 7.
+  // As `chunk`, of chunks 4 … 7.
   MERCER_METHOD u8* other_chunk() const { return (u8*)((u64)chunk ^ 64); }
 };
 
@@ -339,7 +339,7 @@ MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i
   return carried ? (float)norm : INFINITY;
 }
 
-// Of a warp's norms, for the whole side.
+// Keeps the largest of a warp's norms, for the whole side.
 MERCER_INLINE void keep_most(const SplitArguments& a, float norm) {
   const u32 most = __reduce_max_sync(0xffffffffu, bits_of(norm));
   if (threadIdx.x % 32 != 0) return;
@@ -347,7 +347,7 @@ MERCER_INLINE void keep_most(const SplitArguments& a, float norm) {
     if (most > a.state->most_norm[s]) atomicMax(&a.state->most_norm[s], most);
 }
 
-// Of the threads of a point, for the one of the first warp that has it.
+// The sum over the threads of a point, for the one of the first warp that has it.
 MERCER_INLINE double gather_norms(double (&norms)[POINT_THREADS][MERCER_IMAGE_ROWS], double norm) {
   norms[threadIdx.x % POINT_THREADS][threadIdx.x / POINT_THREADS] = norm;
   __syncthreads();

@@ -22,13 +22,13 @@ MERCER_INLINE void split_pair(float first, float second, u32& high, u32& low) {
   high = half_pair(first, second);
   low = half_pair(first - half_value(high, 0), second - half_value(high, 1));
 }
-// Of a magnitude; 0 where it is not finite, so that the largest one is.
+// Bits of a magnitude; 0 where it is not finite, so that the largest one is.
 MERCER_INLINE u32 finite_bits(float v) {
   const u32 bits = bits_of(v) & 0x7fffffffu;
   return bits < 0x7f800000u ? bits : 0;
 }
 MERCER_INLINE float power_of_two(int exponent) { return float_of((u32)(exponent + 127) << 23); }
-// Of the power of two by which the largest value of a point comes to lie between 2^14 and 2^15.
+// Exponent of the power of two by which the largest value of a point comes to lie between 2^14 and 2^15.
 MERCER_INLINE int piece_exponent(float largest) {
   return largest > 0 ? 14 - (int)(bits_of(largest) >> 23) + 127 : 0;
 }

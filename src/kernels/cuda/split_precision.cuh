@@ -10,8 +10,8 @@
 // d^2 below this part of |x|^2 + |z|^2 is computed again: above it, errors stay below 1e-6 of the distance.
 #define CANCELS_BELOW 0.3334f
 
-// Of |x|^2 + |z|^2, what d^2 loses at most: 2^-22 for low · low, as much for truncation, and a rounding of each; of one
-// product (SINGLE) 2^-11 a side.
+// What d^2 loses at most of |x|^2 + |z|^2: 2^-22 for low · low, as much for truncation, and a rounding of each; with
+// one product (SINGLE) 2^-11 a side.
 #define NORMS_LOSE (SINGLE ? 0x1p-10f : 5e-7f)
 // What d^2 may lose of the allowance h of values c exp(-s / h) in products with v (mixed.cuh), whatever d^2 is. Norms
 // lose no more where they are at most PRODUCTS_MAY_LOSE / NORMS_LOSE times h; so pairs are computed again where

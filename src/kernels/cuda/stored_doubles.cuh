@@ -8,7 +8,7 @@
 //   128 rows  │ 8 warps │  m         64 columns: warps of 64 x 16; 32 columns: of 32 x 16
 //             └─────────┘            two blocks a multiprocessor
 //
-// Of 64 columns a warp has 4 x 2 products of 16 x 8 x 16 a slice, 512 clocks of its tensor core, and reads 10 KiB of
+// For 64 columns a warp has 4 x 2 products of 16 x 8 x 16 a slice, 512 clocks of its tensor core, and reads 10 KiB of
 // shared memory. blockIdx.z: a range of n, with partial results.
 #define FIELD_THREADS 256
 #define TILE_R 128

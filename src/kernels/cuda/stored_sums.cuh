@@ -6,7 +6,7 @@
 //   product[m][e]    = sum over n of the last value * columns[e][n]
 //
 // A warp has four rows and a range of n, 64 points a lane: so many addends lose no more than the contract's digits.
-// Ranges are added up in float64. Of more columns of v than COLUMNS there are several launches, of which the last one
+// Ranges are added up in float64. For more columns of v than COLUMNS there are several launches, of which the last one
 // stores amplitudes.
 #define SUM_THREADS 256
 #define SUM_ROWS 4

@@ -1,15 +1,15 @@
 // Triangular systems of one large matrix, by rows.
 //
-// With a few right-hand sides, by columns: by blocks of TRIANGLE rows,
+// Systems with a few right-hand sides go by columns, in blocks of TRIANGLE rows:
 //
 //   for blocks of rows, of a lower triangle downwards, of an upper one upwards
 //     solve_lower, solve_upper   x = T^-1 b of the block, by substitution: a block of threads, 16 right-hand sides
 //     subtract_solved            b -= A x of the rows that are left
 //
-// With many, by rows beside the triangle: solve_wide, of up to 64 rows, and products of matrices for the rest.
+// Systems with many go by rows beside the triangle: solve_wide, up to 64 rows, and products of matrices for the rest.
 //
 // A substitution is a chain of as many steps as there are rows, so what counts is the latency of one. A thread has half
-// of a row of right-hand sides in registers. Of 32 rows at a time, each warp solves one column, a row a lane, by
+// of a row of right-hand sides in registers. Each warp solves one column of 32 rows at a time, a row a lane, by
 // shuffles; then the rows that are left take these off. The next 32 columns of the triangle are on their way meanwhile:
 // rows lie far apart, so eight threads fetch a row's 128 bytes together, and it passes through shared memory.
 #define TRIANGLE 256

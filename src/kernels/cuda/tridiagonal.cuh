@@ -173,7 +173,7 @@ struct Reduction {
     for (int t = 0; t < LANE_ROWS; ++t) {
       const int i = lane + 32 * t;
       next[t] = i > k + 1 ? next[t] * scale : i == k + 1 ? 1 : 0;
-      // In place of column k, which nobody reads any more.
+      // It takes the place of column k, which nobody reads any more.
       if (rank == k % CLUSTER && warp == 0 && t >= k / 32 && i < m) columns[(i64)(k / CLUSTER) * m + i] = next[t];
     }
     return next_tau;

@@ -11,7 +11,7 @@ MERCER_INLINE void arrive_at(u32 barrier, u32 block) {
 MERCER_INLINE void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release; barrier.cluster.wait.acquire;" ::: "memory");
 }
-// In two parts, for threads that have only read: nothing that was written is waited for.
+// The barrier in two parts, for threads that have only read: nothing that was written is waited for.
 MERCER_INLINE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 MERCER_INLINE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 MERCER_INLINE u32 cluster_rank() {
@@ -43,7 +43,7 @@ MERCER_INLINE uint4 load_four_of_cluster(u32 address) {
                : "memory");
   return x;
 }
-// The same bytes of shared memory, to another block of the cluster, counted by its barrier.
+// Copies bytes to the same place in shared memory of another block of the cluster, counted by its barrier.
 MERCER_INLINE void copy_to_block(u32 shared, u32 bytes, u32 barrier, u32 block) {
   asm volatile(
       "{.reg .b32 to, bar; mapa.shared::cluster.u32 to, %0, %3; mapa.shared::cluster.u32 bar, %2, %3; "

@@ -3,7 +3,7 @@
 //
 //   total[m][e] += sum over 32 columns n of value[m][n] * v[n][e]        WIDE columns e: WIDE / 2 sums a thread
 //
-// Of eight columns of the tile a lane has two neighbours, 2 c and 2 c + 1: k = c and c + 4 of the product. The image of
+// A lane has two neighbours of eight columns of the tile, 2 c and 2 c + 1: k = c and c + 4 of the product. The image of
 // v follows that order (wide_operands.cuh); the feeding warp brings it in stages of 32 columns. The values are those of
 // bilinear_tile.cuh or of wide_tile.cuh.
 //
@@ -75,7 +75,7 @@ struct WideSums {
 #endif
   }
 
-  // Behind the pieces: of halves the columns' powers of two, and the norms of the points.
+  // Numbers behind the pieces: of halves the columns' powers of two, and the norms of the points.
   static MERCER_METHOD u32 numbers_of(const Shared& shared, int stage) {
     return shared.v + stage * V_STAGE_BYTES + V_STEPS * V_STEP_BYTES;
   }
@@ -83,7 +83,7 @@ struct WideSums {
     return numbers_of(shared, stage) + (HALVES ? WIDE * 4 : 0);
   }
 
-  // Of the columns from `first` on.
+  // Begins the products of the columns from `first` on.
   template <int COUNT>
   static MERCER_METHOD void begin(float (&part)[COUNT], const Pieces& pieces, const Shared& shared, int stage,
                                   int first) {
@@ -160,7 +160,7 @@ struct WideSums {
   }
 
 #if !HALVES
-  // The same without products of matrices.
+  // The sums of `part` again, without products of matrices.
   template <int COUNT>
   static MERCER_METHOD void add_each(float (&part)[COUNT], const Pieces& pieces, u32 first) {
     const int lane = threadIdx.x % 32;
@@ -191,7 +191,7 @@ struct WideSums {
 #endif
 };
 
-// Of each 32 columns' v a block of the cluster fetches its part for all.
+// A block of the cluster fetches its part of each 32 columns' v for all.
 template <class Shared>
 MERCER_INLINE void feed_v(const BilinearArguments& a, const Shared& shared, Ring<V_STAGES>& ring, i64 n0, int rank) {
   constexpr int kPart = V_STAGE_BYTES / CLUSTER;

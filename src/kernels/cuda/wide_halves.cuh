@@ -1,10 +1,10 @@
 // The image of v in pieces of 16 bits, for products over n with many columns of powers of two (wide_fold.cuh): for
 // every 32 points n, in two steps of sixteen, the high and the low piece of all columns, [step][piece][half][column]
 // [eight halves], and behind those a number for every column. Pieces are v times a power of two, by which the largest
-// of the 32 comes to lie between 2^14 and 2^15; the number undoes it, and that of the values too. Behind the last point
-// and column there are zeros.
+// of the 32 comes to lie between 2^14 and 2^15; the number undoes it, and that of the values too. Zeros lie behind the
+// last point and column.
 //
-// Of products that values come from (bilinear_values.cuh) v is multiplied with the points' factors 2^(rate |z|^2), but
+// For products that values come from (bilinear_values.cuh) v is multiplied with the points' factors 2^(rate |z|^2), but
 // for a power of two that the number undoes. Their exponents, times -1, follow, their scale and the least of those, so
 // that a tile asks for nothing else. What pieces lose beyond 2^-22 of themselves is added up.
 #define LEAST_UNDONE -126  // of the powers of two: a normal number
@@ -45,7 +45,7 @@ struct Lost {
   }
 };
 
-// Of points that there are not, nothing.
+// Points that there are not have zeros.
 MERCER_INLINE void write_stage_exponents(const WideArguments& a, float* to, i64 block, int column) {
   const auto exponent = [&](int i) {
     const i64 n = block * 32 + i;

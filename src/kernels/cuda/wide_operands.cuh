@@ -1,9 +1,9 @@
 // The image of v for products over n with many columns (wide_fold.cuh): for every 32 points n, in four steps of eight,
 // the high and the low piece of all columns, [step][piece][half][column][four floats]. The i-th float of half h is
 // point 2 i + h of the step; of 16 points by fours point 4 i + h of the first step, two further on of the second.
-// Behind the last point and column there are zeros. Columns beside (wide_fold.cuh) follow the others.
+// Zeros lie behind the last point and column. Columns beside (wide_fold.cuh) follow the others.
 //
-// Of products that values come from (bilinear_wide.cuh), values are powers of two, and the points' norms follow. What
+// For products that values come from (bilinear_wide.cuh), values are powers of two, and the points' norms follow. What
 // they are times, f(0), is then in v.
 #define IMAGE_THREADS 256
 

@@ -56,7 +56,7 @@ struct Pieces {
 #define SECOND_ROW 8
 #endif
 
-// Of `columns` columns and of a lane's rows, from m on, times factor(0) and factor(1), to a range's part of an array. A
+// Stores a lane's rows of `columns` columns, from m on, times factor(0) and factor(1), to a range's part of an array. A
 // range's later sums are added to the earlier ones, by the thread that stored those.
 template <int COUNT, class Factor>
 MERCER_INLINE void store_columns(float* partial, int columns, const PairArguments& p, i64 m, const Walk& walk,

@@ -9,7 +9,7 @@
 // TURNED: a column's values are neighbours, planes[n][m]. A lane has two rows that are neighbours, so that eight lanes
 // read a piece of 64 bytes of a column.
 //
-// Values come AHEAD strips of 32 columns before they are multiplied, into registers: 16 KiB a strip of a block. Those
+// Values come AHEAD strips of 32 columns before they are multiplied, into registers: 16 KiB a strip of a block. Values
 // of a caller (OF_CALLER) have no room behind the last column.
 #define FEED_WARP 8
 #define AHEAD (WIDE <= 64 ? 4 : 2)

@@ -55,7 +55,7 @@ class DenseCall {
   /// failed, if it should.
   template <class OnCpu, class OnCuda>
   void run(Failure failure, Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda);
-  /// The same for a call without info: on_cpu(job, tools) or on_cuda(job).
+  /// As `run` above, for a call without info: on_cpu(job, tools) or on_cuda(job).
   template <class OnCpu, class OnCuda>
   void run(Context& context, const OnCpu& on_cpu, const OnCuda& on_cuda);
 

@@ -101,8 +101,8 @@ class Solve {
   }
 
  private:
-  /// The same rounds in a captured graph, but in loops of it while a column is live: all between the first turn and the
-  /// last two products, and these.
+  /// Runs the rounds of `run` in a captured graph, but in loops of it while a column is live: all between the first
+  /// turn and the last two products, and these.
   void repeat_rounds(CgColumns& columns, const Queue& outer) const {
     const Preconditioner* const inverse = options_.preconditioner;
     const auto precondition = [&](const Queue& queue) {

@@ -107,7 +107,7 @@ class Lanczos {
     basis_->write(values, w);
   }
 
-  /// By the products with the basis of the identity.
+  /// Decomposes the whole matrix, which its products with the identity give.
   std::int64_t run_dense(const Tensor& w, const Tensor& v) {
     std::vector<double> identity(static_cast<std::size_t>(n_ * n_), 0);
     for (std::int64_t i = 0; i < n_; ++i) identity[i * (n_ + 1)] = 1;

@@ -226,7 +226,7 @@ struct Costs {
   DenseCosts dense;
   StreamCosts stream;
 
-  /// With no size too small for any way.
+  /// Costs with no size too small for any way.
   Costs everywhere() const;
 };
 

@@ -40,7 +40,7 @@ class Fit {
     set(costs.feature, line.slope);
   }
 
-  /// By products of so many columns, and of more.
+  /// Fits the costs of stored values to products of so many columns, and of more.
   void stored(ValueCosts& costs, std::int64_t few, std::int64_t many) const {
     const double narrow = static_cast<double>(round_up(few, costs.multiple));
     const double wide = static_cast<double>(round_up(many, costs.multiple));

@@ -41,8 +41,8 @@ Refusal no_gemm(const Forms& forms) {
   return {"what follows the sum is too long for values that stay in registers, or its operands for shared memory"};
 }
 
-/// Of a product with v whose passes over its columns make all values again: whether storing them takes less, as the way
-/// `materialised` does. Values that this way stores itself are in the plan.
+/// Refuses a product with v whose passes over its columns make all values again, where storing them takes less, as the
+/// way `materialised` does. Values that this way stores itself are in the plan.
 std::optional<Refusal> passes_lose(const Request& request, const GpuPairPlan& plan, const Costs& costs) {
   const int wide = plan.problem.product.wide;
   if (request.verb != Verb::product || wide == 0 || request.columns <= wide || plan.keeps()) return {};

@@ -35,7 +35,7 @@ constexpr PortUse p15(double n) { return {0b110, n}; }
 constexpr PortUse p015(double n) { return {0b111, n}; }
 }  // namespace intel
 
-// In the order of Kind: arithmetic of floats, comparisons, rounding; integers and lookups; masks; the divider.
+// Costs in the order of Kind: arithmetic of floats, comparisons, rounding; integers and lookups; masks; the divider.
 
 constexpr PortUses kZen2Narrow{
     zen::multiply(1), zen::add(1), zen::multiply(1), kNone, zen::multiply(1), zen::multiply(1), {0b1000, 1},

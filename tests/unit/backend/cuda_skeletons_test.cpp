@@ -169,7 +169,7 @@ const TileRow kTiles[] = {
      .way = "precomputed_sums"},
     {.name = "planes-float64", .text = kTwoSums, .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
      .way = "precomputed_sums"},
-    // The same in float64.
+    // Products of matrices in float64.
     {.name = "doubles", .text = "sum(square(x-z))", .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,
      .everywhere = true, .way = "gemm_sum_float64"},
     {.name = "doubles-gauss", .text = kGauss, .sizes = kWhole, .points = Dtype::float64, .out = Dtype::float64,

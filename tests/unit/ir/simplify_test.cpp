@@ -105,7 +105,7 @@ TEST(Simplify, KeptPowersAreFoundAgain) {
   EXPECT_TRUE(same(simplify_keeping_powers(x * sqrt(x)), x * sqrt(x)));
 }
 
-/// Of a cubic, in relative error; its table and its steps round eight times.
+/// The relative error of a cubic; its table and its steps round eight times.
 TEST(PowerTables, AreAsAccurateAsTheySay) {
   for (const auto& [bits, most] : {std::pair(2, 8e-7), {3, 8e-7 / 16}})
     for (double p : {0.05, 0.3, 0.4, 0.5, 1.3, 2.5, 3.0}) {
@@ -124,7 +124,7 @@ TEST(PowerTables, AreAsAccurateAsTheySay) {
     }
 }
 
-/// Of all exponents at once, but for the rounding of the coefficients.
+/// A cubic for all exponents at once, but for the rounding of the coefficients.
 TEST(PowerTables, ACubicOfEveryExponent) {
   const PowerFamily family = power_family(2);
   const auto coefficient = [&](int k, double p) {

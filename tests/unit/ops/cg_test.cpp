@@ -218,7 +218,7 @@ TEST_F(Cg, ColumnsHaveTheirRidges) {
           expect_promise(residual_of(a, b, x, j, ridge), default_tolerance(dtype), n, dtype, size);
         }
         EXPECT_LT(iterations(3), iterations(1));
-        // The same number for all, alone or as an array without axes, gives the same bits; a guess is measured with it.
+        // One number for all, alone or as an array without axes, gives the same bits; a guess is measured with it.
         const Array first(dtype, {n, k}), second(dtype, {n, k});
         Array single(of_ridges, Shape{});
         single.set({}, 0.5);
@@ -470,7 +470,7 @@ TEST_F(Cg, PreconditionersSaveProducts) {
       const double plain = products({});
       for (const MakePreconditioner& make : {nystrom(rank, kRidge), pivoted(rank, kRidge)})
         EXPECT_LT(2 * products(make), plain);
-      // Of full rank both are a's inverse, as far as its digits go.
+      // Both are a's inverse at full rank, as far as its digits go.
       std::int64_t by_products = 0, by_pivots = 0;
       EXPECT_LE(products(nystrom(n + 5, kRidge, &by_products)), 6);
       EXPECT_LE(products(pivoted(n + 5, kRidge, &by_pivots)), 6);
@@ -482,7 +482,7 @@ TEST_F(Cg, PreconditionersSaveProducts) {
 }
 
 TEST_F(Cg, PreconditionersAreTheInversesThatTheySay) {
-  // Of full rank, P = k + ridge, but for a factor in Nystrom's: with a well-conditioned k that is a test of every part.
+  // P = k + ridge at full rank, but for a factor in Nystrom's: with a well-conditioned k that is a test of every part.
   on_cpu_and_cuda([](TestContext& context) {
     if (context.on_cuda()) return;  // arrays of the host go in and out of `apply` here
     constexpr std::int64_t n = 20;

@@ -258,7 +258,7 @@ TEST(TensorCores, OffsetsAndFarPoints) {
   });
 }
 
-/// Of PyTorch's issues 42479, two numbers that differ in their fourth digit, whose distance came out as 0, and 57690,
+/// PyTorch's issues 42479, two numbers that differ in their fourth digit, whose distance came out as 0, and 57690,
 /// distances of points from themselves that did not.
 TEST(TensorCores, DataWhoseDistancesOthersLose) {
   on_tensor_cores([](TestContext& context) {
@@ -533,7 +533,7 @@ TEST(TensorCores, RepairsOfRowsAndOfCopies) {
   });
 }
 
-/// Those of one accumulation are stored together, of a distance the pairs that cancel too.
+/// Items of one accumulation are stored together; of a distance, so are the pairs that cancel.
 TEST(TensorCores, ItemsOfABatchAreAlone) {
   on_tensor_cores([](TestContext& context) {
     for (const char* f : {kGauss, "b*sum((x-z)^2)^0.5"}) expect_items_alone(f, 3, 9, context);

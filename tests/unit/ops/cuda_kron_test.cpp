@@ -54,8 +54,8 @@ TEST(CudaKron, EveryDtype) {
   });
 }
 
-/// Items, rows and columns a few at a time, and more axes than a kernel takes. Of whole numbers, as parts may have
-/// other kernels.
+/// Items, rows and columns a few at a time, and more axes than a kernel takes. Values are whole numbers, as parts
+/// may have other kernels.
 TEST(CudaKron, PartsChangeNothing) {
   on_cuda([](TestContext& context) {
     for (const bool left : {false, true}) {

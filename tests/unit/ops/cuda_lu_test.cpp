@@ -135,7 +135,7 @@ TEST(CudaLu, EveryPanelAndOrder) {
             {530, 128, 1}}) {
         context.state().own_costs().dense.lu = {.from = 1, .block = block, .rows = rows, .cluster = cluster};
         Array a = normal(Dtype::float32, {n, n}, 7);
-        // Of 530 rows a thread has two, or a second block the last ones: the first of equal candidates is taken.
+        // A thread has two of 530 rows, or a second block the last ones: the first of equal candidates is taken.
         if (n == 530)
           for (std::int64_t i = 0; i < n; ++i) a.set({i, 0}, i == 5 ? 1 : i == 517 ? -1 : 0.5 * std::tanh(a(i, 0)));
         const Factors f = lu_of(a, {}, context);
@@ -278,7 +278,7 @@ TEST(CudaLu, TiesZerosAndGrowth) {
     expect_factors(a, f, "a permutation");
     for (std::int64_t i = 0; i < n; ++i)
       for (std::int64_t j = 0; j < n; ++j) ASSERT_EQ(std::abs(f.lu(i, j)), i == j ? 2 : 0);
-    // The same bits again.
+    // A second call gives the same bits.
     const Array random = normal(Dtype::float32, {n, n}, 2);
     EXPECT_EQ(values_of(lu_of(random, {}, context).lu), values_of(lu_of(random, {}, context).lu));
   });

@@ -205,7 +205,7 @@ TEST(TensorCoreProducts, PowersOfEveryWidth) {
   });
 }
 
-/// Of very many columns values are stored, parts of the rows and of n one after the other, where pieces of 16 bits
+/// Values for very many columns are stored, parts of the rows and of n one after the other, where pieces of 16 bits
 /// carry them; the others go to the passes.
 TEST(TensorCoreProducts, StoredValues) {
   on_tensor_cores([](TestContext& context) {
@@ -446,7 +446,7 @@ TEST(TensorCoreProducts, CancellingPairs) {
   });
 }
 
-/// Of few features pairs that cancel stand where their norms are small beside what values may lose, and are computed
+/// Pairs of few features that cancel stand where their norms are small beside what values may lose, and are computed
 /// again where they are not. Columns of v with one point each show every value.
 TEST(TensorCoreProducts, NearPairsOfSmallAndOfLargeNorms) {
   on_tensor_cores([](TestContext& context) {

@@ -153,7 +153,7 @@ TEST(FieldsOfProducts, BackwardOfMoreFeaturesAndFactors) {
   expect_backwards({{140, 300, 64, 1}, {9, 70, 120, 70}, {20, 90, 24, 100}, {150, 130, 100, 1}, {20, 150, 100, 10}});
 }
 
-/// Of more features, and of factors that are not linear, pairs are stored: parts of the rows, ranges of n.
+/// Pairs of more features, and of factors that are not linear, are stored: parts of the rows, ranges of n.
 TEST(FieldsOfProducts, BackwardOfStoredPairs) {
   on_cuda([](TestContext& context) {
     context.state().own_costs().tensor_cores_from = 0;
@@ -166,7 +166,7 @@ TEST(FieldsOfProducts, BackwardOfStoredPairs) {
       for (const auto& [text, by] : formulas) {
         if (turns.leaves_out()) continue;
         const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
-        // Of many columns products of matrices are a pass of their own.
+        // For many columns products of matrices are a pass of their own.
         const bool has_product = count <= 4 || text == laplace;
         expect_backward(text, by, x, z, factors_of(m, n, count), has_product, context);
         if (::testing::Test::HasFatalFailure()) return;

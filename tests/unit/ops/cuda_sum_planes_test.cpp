@@ -14,7 +14,7 @@ namespace {
 
 using namespace testing_support;
 
-// Of parts of 128 rows two whole ones and a rest.
+// The rows make two whole parts of 128 and a rest.
 constexpr std::int64_t kM = 300, kN = 210, kK = 40;
 
 /// `size` bounds a value's error in units: that of a sum is its contract's, an exponential has that of its exponent.
@@ -94,7 +94,7 @@ TEST(SumPlanes, Matrices) {
   });
 }
 
-/// Of terms that are products of matrices each: one sum is left to compute, or several.
+/// Forms whose terms are products of matrices each: one sum is left to compute, or several.
 constexpr Form kOfTerms[] = {
     {"sum((x-z)^2+x*z)", "sum((x-z)^2)+sqrt(sum(x*x)*sum(z*z))"},
     {"exp(-sum(w*(x+z)^2)/h)", "exp(-sum(w*(x+z)^2)/h)*(1+sum(w*(x+z)^2)/h)"},

@@ -98,7 +98,7 @@ TEST(UniformFactors, WhatIsNoScale) {
   });
 }
 
-/// Of products one side has the factor, though both are the same points; factors are those of their type.
+/// One side of a product has the factor, though both are the same points; factors are those of their type.
 TEST(UniformFactors, SelfCallsAndFractions) {
   on_tensor_cores([](TestContext& context) {
     for (Dtype dtype : kWide) {

@@ -70,7 +70,7 @@ TEST(GpuFloor, CountsAbsoluteDifferencesOnTwoPipes) {
   EXPECT_NE(explain(Formula(text), kLarge, Dtype::float32, "sm_90").find("on average 1.375 slots"), std::string::npos);
 }
 
-/// Of many columns of v tensor cores multiply stored values, whatever the formula.
+/// Tensor cores multiply stored values by many columns of v, whatever the formula.
 TEST(GpuFloor, CountsColumnsOfStoredValues) {
   const auto floor = [](std::int64_t columns) {
     return floor_of("sum(abs(x-z))", {10000, 10000, 20}, Dtype::float32,
@@ -152,14 +152,14 @@ TEST(GpuFloor, OfProductsAndGradients) {
   EXPECT_NEAR(floor_of(laplace, many, Dtype::float32, call), 9 * products, 0.1) << "values are stored";
   const double gradient = floor_of("sum(abs(x-z))", shape, Dtype::float32, {.verb = "kernel_gradient", .columns = 16});
   EXPECT_GT(gradient, 16 * 1e8 * 64 / 3.345e13 * 1e3);  // the multiply-adds of the contraction alone
-  // Of a linear factor, three products for the sums and three of tf32 for every feature and one.
+  // A linear factor takes three products for the sums and three of tf32 for every feature and one.
   EXPECT_NEAR(floor_of(text, many, Dtype::float32, {.verb = "kernel_gradient", .columns = 2}),
               products + 2 * 65 * 6 * 2 * 2.5e9 / 7e14 * 1e3, 0.1);
   // Signs: three products of bytes at twice 700 TFLOP/s; whatever else the tile does takes less.
   const ExplainShape wide{10000, 10000, 768};
   EXPECT_NEAR(floor_of("sum(abs(x-z))", wide, Dtype::float32, {.verb = "kernel_gradient", .columns = 16}),
               1.5 * 2 * 1e8 * 768 * 16 / 7e14 * 1e3, 0.1);
-  // Of nearest neighbours the values of the pairs alone: three products.
+  // Nearest neighbours take the values of the pairs alone: three products.
   EXPECT_NEAR(floor_of("sqrt(sum((x-z)^2))", {20000, 1000000, 128}, Dtype::float32, {.verb = "knn"}),
               3 * 2 * 2e10 * 128 / 7e14 * 1e3, 0.1);
   EXPECT_THROW(floor_of(text, shape, Dtype::float32, {.verb = "kernel_agop"}), Error);

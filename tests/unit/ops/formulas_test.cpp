@@ -82,7 +82,7 @@ TEST(Formulas, Weights) {
   check("sqrt(sum(w*square(x-z))/sum(w*1))", "", 2);
   check("sum(w*abs(x-z)^p)^(1/p)", "");
   check("max(w*abs(x-z))", "");
-  // Of one side, with values of the points.
+  // Weights of one side, with values of the points.
   check("sum(w*x*x) + sum(sqrt(abs(w*x + row))*z)", "sum(abs(w)*x*x) + sum(sqrt(abs(w*x + row))*abs(z))", 2);
   check("sum(exp(w*z*col/9)*x)/(1 + sum(w*abs(z*col)))", "sum(exp(w*z*col/9)*abs(x))/(1 + sum(w*abs(z*col)))", 2);
 }

@@ -592,7 +592,7 @@ TEST(GradientField, BatchesNarrowInputsAndStrides) {
   });
 }
 
-/// Of few features a CPU makes products over n, feature by feature: items, strides, the same points, one output,
+/// A CPU makes products over n of few features, feature by feature: items, strides, the same points, one output,
 /// offsets and parameters as the field has them, and what it does not take (row, weights of the feature).
 TEST(Gradient, FewFeaturesAsProducts) {
   constexpr std::int64_t kItems = 2, kM = kSanitized ? 90 : 130, kN = kSanitized ? 190 : 140, kOutputs = 3;

@@ -199,7 +199,7 @@ TEST(KronTune, EveryCandidateComputesRight) {
 
 // ---- on a GPU -------------------------------------------------------------------------------------------------------
 
-/// Blocks of a cluster that ask for their first tile before they have operands. Those that are alone on a
+/// Blocks of a cluster that ask for their first tile before they have operands. Blocks that are alone on a
 /// multiprocessor take two rows, of items with other factors.
 TEST(KronTune, TilesAreAskedForBeforeOperandsAreMade) {
   const Call ragged = call_of({{16, 12}, {16, 16}, {16, 14}, {16, 16}}, 1);

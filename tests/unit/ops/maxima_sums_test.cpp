@@ -76,7 +76,7 @@ const std::vector<Kind>& kinds() {
          return g * std::pow(10, -3 + 6.0 * static_cast<double>(k) / static_cast<double>(features));
        }},
       {"far tails", Way::any, Way::any, kCauchy},
-      // Behind a term that is most of a sum, all others round alike: 2e-6 of floats.
+      // Where one term is most of a sum, all others after it round alike: 2e-6 of floats.
       {"far tails to the third", Way::values, Way::any,
        [](double g, double u, auto k, auto f) { return std::pow(kCauchy(g, u, k, f), 3); }, 2},
       {"1e-30", Way::values, Way::maxima, [](double g, double, auto, auto) { return g * 1e-30; }},

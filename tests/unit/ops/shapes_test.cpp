@@ -64,7 +64,7 @@ TEST(Shapes, ManyFeaturesOfOneSignAreWithinTheContract) {
   }
 }
 
-/// Of such an addend 256 make a sum that is off by 2.4e-7, and 390 such sums, one after the other, by 5.3e-6.
+/// A sum of 256 such addends is off by 2.4e-7, and 390 such sums, one after the other, by 5.3e-6.
 TEST(Shapes, TotalsOfEqualSums) {
   constexpr std::int64_t kFeatures = 100000;
   constexpr double kAddend = 1.0145416f;

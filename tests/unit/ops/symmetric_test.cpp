@@ -1,4 +1,4 @@
-// The same points on both sides: half of the pairs computed, mirrored bitwise; and where that must not happen.
+// One set of points on both sides: half of the pairs computed, mirrored bitwise; and where that must not happen.
 #include "ops/testing.h"
 
 namespace mercer {

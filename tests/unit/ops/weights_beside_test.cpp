@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing_support;
 
-/// The same amplitude of the pair as by x, another one, none; w beside other factors, and in places where it is none.
+/// An amplitude of the pair as by x, another one, none; w beside other factors, and in places where it is none.
 constexpr const char* kFormulas[] = {"exp(-sum(w*(x-z)^2)/h)",
                                      "row*exp(-sum(abs((x-z)/w))/h)*col",
                                      "(1 + sum(w*x*z)/h)^3",
@@ -23,7 +23,7 @@ constexpr const char* kFormulas[] = {"exp(-sum(w*(x-z)^2)/h)",
                                      "exp(-sum(abs(x-z)^(1+w))/h) + 0.01*i*sum(w)/j",
                                      "sum(where(x < z, w, 1)*(x-z))",
                                      "exp(-sum(exp(-w)*(x-z)^2)/h)*sum(w*x)"};
-/// Of more features: no values of the pair, one, two; factors that are linear, signs, powers, others; by x and by w.
+/// More features: no values of the pair, one, two; factors that are linear, signs, powers, others; by x and by w.
 constexpr const char* kManyFeatures[] = {"sum(w*sin(x-z))",
                                          "exp(-sum(w*abs(x-z))/h)",
                                          "exp(-sum((x-z)^2)/h)*sum(w)",

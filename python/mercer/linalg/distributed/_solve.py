@@ -49,7 +49,7 @@ def eigh(
 ) -> Any:
     """Eigenvalues, ascending, and eigenvectors of a symmetric a ``[n, n]``: (w, v).
 
-    Of a the lower triangle is read. w: ``[n]`` on every rank; v: a Matrix ``[n, n]`` of orthonormal
+    The lower triangle of a is read. w: ``[n]`` on every rank; v: a Matrix ``[n, n]`` of orthonormal
     columns, a v[:, j] = w[j] v[:, j]. subset_by_index: (first, last) of the eigenvalues, counted
     from 0, both included; w and v have so many columns. eigvals_only: w alone. overwrite_a: a
     becomes scratch memory, and the eigenvectors are not checked; otherwise products of a and v with
