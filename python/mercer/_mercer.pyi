@@ -75,16 +75,16 @@ class Expr:
     def __ceil__(self) -> Expr: ...
 
     def sum(self, **options: None) -> Expr:
-        """The same as mercer.sum(self)."""
+        """Equal to mercer.sum(self)."""
 
     def prod(self, **options: None) -> Expr:
-        """The same as mercer.prod(self)."""
+        """Equal to mercer.prod(self)."""
 
     def max(self, **options: None) -> Expr:
-        """The same as mercer.max(self)."""
+        """Equal to mercer.max(self)."""
 
     def min(self, **options: None) -> Expr:
-        """The same as mercer.min(self)."""
+        """Equal to mercer.min(self)."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expr: ...
 
@@ -111,7 +111,7 @@ class Expr:
 
     def bind(self, **values: mercer._types.Parameter | Expr) -> Expr:
         """
-        The same expression with parameters replaced by numbers, expressions or arrays; an array may have the axes of a batch. Raises ValueError for a name that the formula does not have.
+        This expression with parameters replaced by numbers, expressions or arrays; an array may have the axes of a batch. Raises ValueError for a name that the formula does not have.
         """
 
     @property
@@ -356,14 +356,14 @@ def point_form(f: Expr) -> tuple[str, tuple[str, str, str], tuple[str, str, str]
 
 def weight_form(f: Expr) -> tuple[str, str, bool, bool] | None:
     """
-    Of terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; whether sums
+    For terms c(w) t(x, z) with t homogeneous of degree d: c and c' / d, over row in place of w; whether sums
     of both sides' points times gradients without c are the one by w, or of one side; whether the points are read
     as x - z. None of other terms.
     """
 
 def linear_form(f: Expr) -> tuple[float, float, bool, bool, str, str] | None:
     """
-    Of offset + scale [row] [col] sum(c(w) x z): scale, offset, whether row and col are factors, and c and its
+    For offset + scale [row] [col] sum(c(w) x z): scale, offset, whether row and col are factors, and c and its
     derivative, over row in place of w, empty where there is none. None of other formulas.
     """
 
@@ -452,7 +452,7 @@ def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._t
     - params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
       bears the name of an option of this function is given beforehand, with f.bind(name=value).
 
-    The same points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
+    One set of points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
     Raises ValueError for a broken rule, before anything is written; DtypeError (a ValueError and a TypeError) for a dtype;
     NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.
     """
@@ -736,7 +736,7 @@ def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: 
     for b [n]; the second that of the leading axes of a. Both are float64, and so are the sums, whatever the dtype of a is.
     out: a pair of arrays. The other arguments, info and errors: those of cholesky.
 
-    Of a KernelOperator, inv_quad_logdet(a, b, *, n_probes=16, preconditioner=None, tol=None, max_iter=None, seed=0) is a
+    For a KernelOperator, inv_quad_logdet(a, b, *, n_probes=16, preconditioner=None, tol=None, max_iter=None, seed=0) is a
     named tuple (inv_quad, logdet, error): b_e^T x_e with the solutions x of cg, to which preconditioner, tol and max_iter
     go, and an estimate of log det a by Lanczos quadrature with n_probes random vectors, which share each product with a.
     error is its standard error over them (of one vector infinite), with what is missing where max_iter steps (400) did not
@@ -948,7 +948,7 @@ class Preconditioner:
         """
         P^(1/2) v by the symmetric square root, for v as in solve.
 
-        Of standard normal v it is a sample of N(0, P).
+        For standard normal v it is a sample of N(0, P).
         """
 
     def logdet(self) -> float | Any:
@@ -1105,7 +1105,9 @@ class Settings:
     """Options of a thread or task, over those of the process."""
 
 def settings(threads: int | None, target: str | None, precision: str | None) -> Settings:
-    """These options over those in force; what is None stays as it is."""
+    """
+    The options in force with these in their place; what is None stays as it is.
+    """
 
 def current_settings() -> Settings | None:
     """
