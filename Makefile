@@ -55,7 +55,8 @@ $(REQ_DOCS): requirements/docs.txt $(REQ_TEST)
 	$(PY) -m pip install -q -r $<
 	@touch $@
 
-# What the package is built with; a later build with the same words in the same folder compiles nothing anew.
+# What the package is built with; a later build with the same words in the same folder compiles nothing anew. Benchmarks,
+# which a release leaves out, come along.
 SETTINGS := build-dir=$(BUILD) cmake.define.MERCER_TESTS=ON cmake.define.MERCER_STORE_ARCHITECTURES=$(STORE)
 
 package: $(PACKAGE)  ## build the library and install the Python package into .venv
@@ -63,6 +64,7 @@ package: $(PACKAGE)  ## build the library and install the Python package into .v
 $(PACKAGE): $(SOURCES) $(SYSTEM) $(REQ_BUILD)
 	@echo "building the library and the Python module; the first time takes minutes"
 	$(PY) -m pip install -q --no-build-isolation --no-deps --force-reinstall \
+	  '--config-settings=sdist.exclude=*.so;*.pyc' --config-settings=sdist.include=/python/mercer/benchmarks/ \
 	  $(SETTINGS:%=--config-settings=%) .
 	@touch $@
 

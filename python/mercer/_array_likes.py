@@ -16,7 +16,7 @@ REFUSED = (ValueError, TypeError, NotImplementedError)
 _POINTS = ("x", "z", "x1", "x2")
 _OTHERS = ("row", "col", "w", "v", "coef", "amplitude")
 _FLOATS = tuple(map(np.dtype, ("float16", "float32", "float64")))
-_TAKEN = tuple(map(np.dtype, ("uint8", "int8", "int32")))
+TAKEN = tuple(map(np.dtype, ("uint8", "int8", "int32")))
 _EXACT = 2**53
 
 
@@ -83,7 +83,7 @@ def _wide(name: str, array: np.ndarray) -> np.ndarray:
 def _should_widen(found: dict[str, Any], is_read: bool) -> bool:
     points = [array for name, array in found.items() if name in _POINTS]
     dtypes = {array.dtype for array in points}
-    foreign = any(_is_whole(array) and array.dtype not in _TAKEN for array in points)
+    foreign = any(_is_whole(array) and array.dtype not in TAKEN for array in points)
     mixed = len(dtypes) > 1 and any(map(_is_whole, points))
     follow = dtypes == {np.dtype("float64")} and any(map(_is_whole, found.values()))
     return foreign or mixed or follow or (is_read and len({a.dtype for a in found.values()}) > 1)

@@ -22,6 +22,7 @@ from dask.graph_manipulation import clone
 from dask.tokenize import normalize_token
 from dask.utils import parse_bytes
 
+from mercer import _array_likes
 from mercer.errors import DtypeError
 
 __all__ = [
@@ -194,6 +195,12 @@ def known_points(verb: str, name: str, a: Any, most_rows: int | None = None) -> 
         return (_rows_of(a, a.shape[1], most_rows), max(1, a.shape[1]))
 
     array = _collection(verb, name, a, chunks)
+    if array.dtype.kind in "biu" and array.dtype not in _array_likes.TAKEN:
+        # Chunks would be computed in float64, which the array's declared dtype could not say.
+        raise DtypeError(
+            f"{verb}: {name} must be uint8, int8, int32 or real numbers as an array of Dask; write "
+            f"{name}.astype('float32'). Received {_text(array)}"
+        )
     if array.ndim > 2:
         raise NotImplementedError(
             f"{verb}: batches are not offered for arrays of Dask; {name} must have the shape "
