@@ -18,6 +18,13 @@ _OTHERS = ("row", "col", "w", "v", "coef", "amplitude")
 _FLOATS = tuple(map(np.dtype, ("float16", "float32", "float64")))
 TAKEN = tuple(map(np.dtype, ("uint8", "int8", "int32")))
 _EXACT = 2**53
+_IN_FLOAT32 = ("float16", "bfloat16", "float32", "uint8", "int8")
+
+
+def computing_type(dtype: Any) -> np.dtype:
+    """The type that values of points of a dtype, of whatever library, are computed in."""
+    name = str(dtype).rpartition(".")[2]
+    return np.dtype(np.float32 if name in _IN_FLOAT32 else np.float64)
 
 
 def is_table(array: Any) -> bool:

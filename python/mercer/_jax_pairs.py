@@ -28,6 +28,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from mercer import _jax_sharding, _jax_steps
+from mercer._array_likes import computing_type
 from mercer._derived import SWAPPED, derivative, field_of, leaves, swapped_text
 from mercer._jax_sharding import Rule, factors, partitioned
 
@@ -169,10 +170,6 @@ class Pairs:
         }
         directions = tuple(wide(d, width) for d, width in zip(self.directions, widths, strict=True))
         return dataclasses.replace(self, arrays=arrays, directions=directions)
-
-
-def computing_type(dtype: Any) -> Any:
-    return np.dtype("float64" if dtype in (np.float64, np.int32) else "float32")
 
 
 def _led_by(array: Any, axes: int, trailing: int) -> Any:

@@ -40,9 +40,11 @@ from dask.layers import ArraySliceDep
 
 import mercer
 from mercer import _dask_blocks, _dask_inputs, _mercer, _random_pivots
+from mercer._array_likes import computing_type
 from mercer._dask_inputs import like
 from mercer._derived import leaves
 from mercer._libraries import namespace_of
+from mercer.errors import DtypeError
 
 if TYPE_CHECKING:
     from mercer._types import FormulaLike, Parameter
@@ -87,11 +89,16 @@ class _Pairs:
                 f"{verb}: {names[0]} and {names[1]} must have the same number of features. "
                 f"Received {list(self.x.shape)} and {list(self.z.shape)}"
             )
+        if self.x.dtype != self.z.dtype:
+            raise DtypeError(
+                f"{verb}: {names[0]} and {names[1]} must have one dtype. "
+                f"Received {self.x.dtype} and {self.z.dtype}"
+            )
         self.names = names if z is not None else (names[0], names[0])
         self.row = self.values("row", row, "x", 0, (1,))
         self.col = self.values("col", col, "z", 0, (1,))
         self.params = params
-        self.computing = np.dtype("float64" if self.x.dtype == np.float64 else "float32")
+        self.computing = computing_type(self.x.dtype)
 
     def values(self, name: str, a: Any, side: str, axis: int, dims: Sequence[int]) -> Any:
         whose = (self.names[0], self.x) if side == "x" else (self.names[1], self.z)

@@ -207,6 +207,10 @@ def test_types_of_points(rng):
     k = md.pairwise("sum(abs(x-z))", given)
     assert k.dtype == np.float32
     np.testing.assert_array_equal(k.compute(), mc.pairwise("sum(abs(x-z))", x))
+    wide = 2**24 + np.arange(30, dtype="int32").reshape(10, 3)
+    k = md.pairwise("sum(x*z)", da.from_array(wide, chunks=(4, -1)))
+    assert k.dtype == k.compute().dtype == np.float64
+    np.testing.assert_array_equal(k.compute(), wide.astype(float) @ wide.T.astype(float))
     half = md.kernel_product("sum(x*z)", given.astype("float16"), None, np.ones(30, "float16"))
     assert half.compute().dtype == np.float32
 
@@ -266,6 +270,11 @@ REFUSED = {
         lambda x: md.pairwise("cityblock", x, unread(10, 3, dtype="float64")),
         mc.DtypeError,
         "one dtype",
+    ),
+    "whole numbers and others": (
+        lambda x: md.pairwise("cityblock", x, unread(10, 3, dtype="int32")),
+        mc.DtypeError,
+        "x and z must have one dtype. Received float32 and int32",
     ),
     "whole numbers": (
         lambda x: md.pairwise("cityblock", unread(10, 3, dtype="int64")),

@@ -106,6 +106,14 @@ def test_the_library_fails_where_the_matrix_is_right(fake, name):
     assert fake.live == 0
 
 
+def test_whole_numbers_make_matrices_of_float64(fake):
+    x = (2**24 + np.arange(12)).astype(np.int32).reshape(6, 2)
+    with distributed.Grid(devices=[0, 1], shape=(2, 1)) as grid:
+        a = distributed.kernel_matrix(grid, "sum(x*z)", x, block=4)
+        assert a.dtype == np.float64
+        np.testing.assert_array_equal(a.everywhere(), x.astype(float) @ x.T.astype(float))
+
+
 def test_pivots_of_every_column_have_room(fake):
     with distributed.Grid(devices=[0, 1], shape=(2, 1)) as grid:
         a = distributed.scatter(grid, np.eye(41) + 1, block=8)

@@ -192,6 +192,22 @@ std::string call_defines(const GpuPairPlan& plan, TilePart part) {
   return text + define("FIRST_UPDATE", !plan.programs.first_update.code.empty());
 }
 
+/// The updates of a pair's first feature and of those whose powers come from tables, where a plan has them.
+std::string more_updates(const GpuPairPlan& plan) {
+  std::string text;
+  if (!plan.programs.first_update.code.empty())
+    text += update_function(plan, "first_update", plan.programs.first_update);
+  if (plan.pipes.alternative_eighths == 0) return text;
+  text += define("THREADS", plan.tile.threads()) + powers_text(plan);
+  return text + update_function(plan, "update_alternative", plan.pipes.alternative);
+}
+
+/// How the states of ranges of features are merged.
+std::string ranges_text(const GpuPairPlan& plan) {
+  return "MERCER_INLINE void merge_states(REAL (&acc)[STATES], const REAL* incoming) {\n" +
+         statements(plan.programs.range_merge, "acc") + "}\n" + skeleton({"pair_ranges.cuh"});
+}
+
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuPairProblem& problem = plan.problem;
   const bool doubles = part == TilePart::doubles, by_differences = part == TilePart::differences;
@@ -228,12 +244,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   if (plan.input.direct) text += define("POINT", element_type(problem.arrays.points));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.programs.update);
   text += tile_epilogue_function(plan);
-  if (!plan.programs.first_update.code.empty())
-    text += update_function(plan, "first_update", plan.programs.first_update);
-  if (plan.pipes.alternative_eighths > 0) {
-    text += define("THREADS", plan.tile.threads()) + powers_text(plan);
-    text += update_function(plan, "update_alternative", plan.pipes.alternative);
-  }
+  text += more_updates(plan);
   if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
   if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
   if (mixed != 0 || differences != 0) text += skeleton({"mixed.cuh"});
@@ -248,9 +259,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
                                              : GuardSource::panels);
   text += skeleton({"pair_slices.cuh", "pair_update.cuh"}) + (plan.guard ? skeleton({"pair_guard.cuh"}) : "") +
           skeleton({"pair_consumers.cuh"});
-  if (by_ranges)
-    text += "MERCER_INLINE void merge_states(REAL (&acc)[STATES], const REAL* incoming) {\n" +
-            statements(plan.programs.range_merge, "acc") + "}\n" + skeleton({"pair_ranges.cuh"});
+  if (by_ranges) text += ranges_text(plan);
   if (by_differences) text += skeleton({"pair_differences.cuh"});
   if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
   if (plan.has_double_products())

@@ -119,6 +119,18 @@ MERCER_INLINE void find_spread(ExpandedState& state, float v, float piece, float
 }
 #endif
 
+// What a block found out about its points, told by one thread of it; that of the last block decides.
+MERCER_INLINE void tell_points(ExpandedState& state, int side, u32 most, u32 most_partial, u32 least_v, u32 most_v) {
+  atomicMax(&state.most[side], most);
+  atomicMax(&state.most_partial[side], most_partial);
+  atomicMin(&state.least_v, least_v);
+  atomicMax(&state.most_v, most_v);
+  __threadfence();
+  if (atomicAdd(&state.arrived, 1u) != gridDim.x * gridDim.y - 1) return;
+  __threadfence();
+  state.stands = expanded_stands(state);
+}
+
 // A thread takes a point of the side blockIdx.y, those behind the last one too, and all columns of v. Norms are those
 // of the operands as they are rounded, so that roundings move points and lose nothing else. The last block decides.
 extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(const __grid_constant__ PairArguments a) {
@@ -181,14 +193,5 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
 #endif
   }
   __syncthreads();
-  if (threadIdx.x > 0) return;
-  ExpandedState& state = *a.expanded;
-  atomicMax(&state.most[side], most);
-  atomicMax(&state.most_partial[side], most_partial);
-  atomicMin(&state.least_v, least_v);
-  atomicMax(&state.most_v, most_v);
-  __threadfence();
-  if (atomicAdd(&state.arrived, 1u) != gridDim.x * gridDim.y - 1) return;
-  __threadfence();
-  state.stands = expanded_stands(state);
+  if (threadIdx.x == 0) tell_points(*a.expanded, side, most, most_partial, least_v, most_v);
 }

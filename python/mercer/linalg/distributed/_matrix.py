@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
+from mercer._array_likes import computing_type
 from mercer.errors import DtypeError
 from mercer.linalg.distributed import _scalapack
 from mercer.linalg.distributed._board import digest
@@ -142,7 +143,7 @@ def kernel_matrix(
     parts: list[Any] = []
 
     def make() -> dict[str, Any]:
-        parts.extend(empty_shards(grid, layout, _result_dtype(x)))
+        parts.extend(empty_shards(grid, layout, computing_type(x.dtype)))
         for at, (place, part) in enumerate(zip(grid.places, parts, strict=True)):
             there = operands if grid.devices is None else grid.engine().operands(at, operands)
             _fill(layout, place, formula[0], there, params, part)
@@ -383,10 +384,6 @@ def _check_points(x: Any, name: str) -> int:
 def _check_dtype(verb: str, dtype: Any) -> None:
     if str(dtype) not in _DTYPES:
         raise DtypeError(f"{verb}: a matrix must be float32 or float64. Received {dtype}")
-
-
-def _result_dtype(x: Any) -> np.dtype:
-    return np.dtype(np.float64 if str(x.dtype).endswith("float64") else np.float32)
 
 
 def _is_torch(array: Any) -> bool:
