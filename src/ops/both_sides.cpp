@@ -56,7 +56,8 @@ class BothSides {
   }
 
   void operator()() {
-    if (call_.ends_checked(results_.by_x) && call_.ends_checked(results_.by_z)) return;
+    const bool has_product = results_.product != nullptr && !call_.ends_checked(*results_.product);
+    if (call_.ends_checked(results_.by_x) && call_.ends_checked(results_.by_z) && !has_product) return;
     turns_ = call_.m() > call_.n();
     if (turns_) call_.swap_sides();
     make_program();

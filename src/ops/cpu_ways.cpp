@@ -143,8 +143,9 @@ void for_each_part(const PairCall& call, const Formula& f, std::int64_t index, c
         body(cpu::RowMatrix<double>{memory.as<double>(), rows.count, points, points}, first, run);
       else body(cpu::RowMatrix<float>{memory.as<float>(), rows.count, points, points}, first, run);
     });
-    if (arguments.progress && !arguments.progress(static_cast<double>(first + rows.count), static_cast<double>(all)) &&
-        first + rows.count < all)
+    const double done = static_cast<double>(first + rows.count) / static_cast<double>(all);
+    if (arguments.progress &&
+        !arguments.progress(static_cast<double>(index) + done, static_cast<double>(call.items())))
       throw Cancelled();
   }
 }

@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include "core/integers.h"
+#include "plan/cpu/ways.h"
 
 namespace mercer::cpu {
 namespace {
-
-/// So many are kept in their order; more of them as a heap.
-constexpr std::int64_t kMostInOrder = 32;
 
 template <class T>
 void insert(Neighbour<T>* kept, std::int64_t count, const Neighbour<T>& candidate) {
@@ -19,7 +17,7 @@ void insert(Neighbour<T>* kept, std::int64_t count, const Neighbour<T>& candidat
 
 template <class T>
 void replace_largest(Neighbour<T>* kept, std::int64_t k, const Neighbour<T>& candidate) {
-  if (k <= kMostInOrder) return insert(kept, k - 1, candidate);
+  if (k <= plan::cpu::kOrderedNeighbours) return insert(kept, k - 1, candidate);
   std::pop_heap(kept, kept + k);
   kept[k - 1] = candidate;
   std::push_heap(kept, kept + k);
@@ -36,7 +34,7 @@ bool any_below(const T* values, std::int64_t count, T largest) {
 template <class T>
 void of_row(const T* row, std::int64_t cols, std::int64_t k, Neighbour<T>* kept) {
   constexpr std::int64_t kLook = 32;
-  const bool in_order = k <= kMostInOrder;
+  const bool in_order = k <= plan::cpu::kOrderedNeighbours;
   for (std::int64_t n = 0; n < k; ++n) {
     if (in_order) insert<T>(kept, n, {row[n], n});
     else kept[n] = {row[n], n};

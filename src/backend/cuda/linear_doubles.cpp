@@ -104,7 +104,6 @@ void LinearDoubles::multiply(const LinearDoublesArguments& a, const Workspace& w
 
 void LinearDoubles::run(const FieldArguments& part, std::int64_t first, std::int64_t output,
                         const Workspace& workspace) {
-  if (part.m == 0 || part.k == 0 || part.n == 0) return;
   if (written_ != output) {
     write_columns(part.outputs, output, workspace);
     written_ = output;

@@ -86,7 +86,8 @@ Considered consider_both_sides(const Request& r, const PairForms& forms, const C
   constexpr double kMostTotals = 1 << 24;
   const std::int64_t rows = std::min(r.m, r.n), cols = std::max(r.m, r.n), blocks = ceil_div(cols, kBlock);
   const double features = padded_features(r), wide = r.bytes_of_type() / 4;
-  const double totals = static_cast<double>(rows * ceil_div(blocks, blocks_of_range(blocks))) * features;
+  const double totals = static_cast<double>(rows * ceil_div(blocks, blocks_of_range(blocks))) *
+                        (features + static_cast<double>(r.columns));
   if (totals > kMostTotals) return Refusal{"totals of parts would take more than 128 MiB"};
   const double pairs = static_cast<double>(rows) * rounded_up(cols, 48);
   const double item =
@@ -180,8 +181,7 @@ Considered consider_materialised(const Request& r, const PairForms& forms, const
 
 Considered consider_stored_nearest(const Request& r, const PairForms& forms, const Costs& costs) {
   if (r.m == 0 || r.n == 0) return Refusal{"there are no pairs"};
-  constexpr std::int64_t kMostInOrder = 32;
-  const double step = r.columns > kMostInOrder ? costs.heap_step : costs.ordered_step;
+  const double step = r.columns > kOrderedNeighbours ? costs.heap_step : costs.ordered_step;
   const double chosen = static_cast<double>(r.n) * costs.nearest_point + r.pairs() * costs.stored_pair +
                         kept_neighbours(r) * step;
   const double bytes = std::min(r.pairs() * r.bytes_of_type(), static_cast<double>(kValueBytes));

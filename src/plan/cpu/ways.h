@@ -48,6 +48,8 @@ extern const Way kPackedTile, kPackedHalves, kFewPoints, kGemm, kMaterialised, k
 /// Up to so many features few_points has points of z as lanes, not features, which it adds up in their order as
 /// packed_tile does: all ways of pairwise then have the same bits.
 inline constexpr std::int64_t kOrderedFeatures = 32;
+/// So many neighbours of a point are kept in their order; more of them as a heap.
+inline constexpr std::int64_t kOrderedNeighbours = 32;
 
 /// Totals of the shorter side that blocks of the longer one have in both_sides: of ranges of so many blocks.
 inline std::int64_t blocks_of_range(std::int64_t blocks) {

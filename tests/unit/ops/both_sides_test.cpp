@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -194,6 +195,42 @@ TEST(BothSides, RefuseWhatTheyDoNotServe) {
   EXPECT_TRUE(results.by_z.untouched());
 }
 
+/// Blocks of points are not all as wide as vectors: what a block before had in its last lanes stays out.
+TEST(BothSides, AnInfinityStaysWithItsPoint) {
+  constexpr std::int64_t kM = 40, kN = 197;
+  for (const Dtype dtype : kWide)
+    for (const std::int64_t at : {5, 6, 10, 185, 196}) {
+      Problem p("exp(-sum((x-z)^2)/50)", dtype, kM, kN, 3, 2);
+      p.v.set({at, 0}, std::numeric_limits<double>::infinity());
+      on_each_cpu_target([&](TestContext& context) {
+        Results found(p, dtype);
+        found.make("exp(-sum((x-z)^2)/50)", p, context);
+        for (std::int64_t m = 0; m < kM; ++m)
+          for (std::int64_t k = 0; k < 3; ++k) ASSERT_FALSE(std::isfinite(found.by_x(m, k))) << at;
+        for (std::int64_t n = 0; n < kN; ++n)
+          for (std::int64_t k = 0; k < 3; ++k) ASSERT_EQ(std::isfinite(found.by_z(n, k)), n != at) << at << ", " << n;
+      });
+      Problem other("exp(-sum((x-z)^2)/50)", dtype, kN, kM, 3, 2);
+      other.u.set({at, 0}, std::numeric_limits<double>::infinity());
+      on_each_cpu_target([&](TestContext& context) {
+        Results found(other, dtype);
+        found.make("exp(-sum((x-z)^2)/50)", other, context);
+        for (std::int64_t n = 0; n < kM; ++n) ASSERT_TRUE(std::isinf(found.product(n, 0))) << at << ", " << n;
+      });
+    }
+}
+
+TEST(BothSides, ProductsOfPointsWithoutFeatures) {
+  const Problem p("exp(-sum((x-z)^2)/3)", Dtype::float64, 3, 4, 0, 2);
+  on_each_cpu_target([&](TestContext& context) {
+    Results found(p, Dtype::float64);
+    found.make("exp(-sum((x-z)^2)/3)", p, context);
+    each_index({4, 2}, [&](const Shape& i) {
+      ASSERT_NEAR(found.product(i[0], i[1]), p.u(0, i[1]) + p.u(1, i[1]) + p.u(2, i[1]), 1e-14);
+    });
+  });
+}
+
 TEST(BothSides, ArePlannedAndExplained) {
   ops::BackwardRequest request;
   request.formula = parse("exp(-sum((x-z)^2))");
@@ -214,6 +251,9 @@ TEST(BothSides, ArePlannedAndExplained) {
     change(other);
     EXPECT_EQ(ops::text_of(ops::plan_backward(other)).find("both_sides"), std::string::npos);
   }
+  request.m = 4100, request.n = 4096, request.k = 16, request.columns = 1024;
+  const std::string wide = ops::ways_of_both_sides(request);
+  EXPECT_NE(wide.find("both_sides: refused, totals of parts would take more than 128 MiB"), std::string::npos) << wide;
   const std::string said = ops::explain_backward(Formula("exp(-sum((x-z)^2))"), {20, 300, 10}, Dtype::float32, "auto");
   EXPECT_NE(said.find("both_sides, rows x"), std::string::npos) << said;
 }

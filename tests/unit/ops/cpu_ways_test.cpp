@@ -246,6 +246,33 @@ TEST(CpuWays, NeighboursOfStoredValues) {
     }
 }
 
+/// An item of a batch may be one part: progress runs over all of them, and its last word counts, too.
+TEST(CpuWays, StoredValuesOfABatchStopWhenAsked) {
+  const Array x = uniform(Dtype::float32, {3, 16, 8}, 1), z = uniform(Dtype::float32, {3, 40, 8}, 2);
+  const Array v = uniform(Dtype::float32, {3, 40, 2}, 3), out(Dtype::float32, {3, 16, 2});
+  const Array values(Dtype::float32, {3, 16, 5}), indices(Dtype::int64, {3, 16, 5});
+  const Tensor zt = z;
+  for (const bool is_knn : {true, false})
+    for (const double last : {1.0, 3.0}) {
+      TestContext context(targets().front());
+      context.set_ways("materialised");
+      Arguments arguments;
+      double before = 0;
+      arguments.progress = [&](double done, double total) {
+        EXPECT_EQ(total, 3);
+        EXPECT_GT(done, before);
+        before = done;
+        return done < last;
+      };
+      const auto call = [&] {
+        if (is_knn) knn("sum((x-z)^2)", x, &zt, 5, values, indices, arguments, context);
+        else kernel_product("exp(-sum((x-z)^2))", x, &zt, v, out, arguments, context);
+      };
+      EXPECT_THROW(call(), Cancelled) << is_knn << ", " << last;
+      EXPECT_EQ(before, last);
+    }
+}
+
 TEST(CpuWays, PartsOfStoredValuesKnowTheirRows) {
   if (lapack() == nullptr) GTEST_SKIP() << "OpenBLAS is not installed";
   constexpr const char* kText = "(1 + row)*exp(-abs(i - j)/50)/(1 + sum(abs(x-z)))";
