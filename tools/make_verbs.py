@@ -66,7 +66,7 @@ REFUSAL = """\
 
 AGAIN = """\
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("{name}", locals())
         if again is None:
             raise
     return {name}(**again)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from mercer.errors import DtypeError
+
 #: What the compiled functions raise, before they write anything, for arrays that they do not take.
 REFUSED = (ValueError, TypeError, NotImplementedError)
 
@@ -34,11 +36,13 @@ def is_table(array: Any) -> bool:
     )
 
 
-def _holds_arrays(values: Any) -> bool:
-    """Whether a list is one of arrays of other libraries, whose gradients would be lost."""
-    while isinstance(values, (list, tuple)) and values:
-        values = values[0]
-    return not isinstance(values, (list, tuple, int, float, np.generic, np.ndarray))
+def _loses_something(values: Any) -> bool:
+    """Whether a list holds masked values, or arrays of other libraries, which have gradients."""
+    if isinstance(values, (int, float)):
+        return False
+    if isinstance(values, (list, tuple)):
+        return any(map(_loses_something, values))
+    return np.ma.is_masked(values) or not isinstance(values, (np.generic, np.ndarray))
 
 
 def array(values: Any) -> Any:
@@ -46,7 +50,7 @@ def array(values: Any) -> Any:
     if isinstance(values, np.ma.MaskedArray):
         return values if np.ma.is_masked(values) else values.data
     if isinstance(values, (list, tuple)):
-        if _holds_arrays(values):
+        if _loses_something(values):
             return values
         try:
             return np.asarray(values)
@@ -75,14 +79,14 @@ def _is_whole(array: np.ndarray) -> bool:
     return array.dtype.kind in "biu"
 
 
-def _wide(name: str, array: np.ndarray) -> np.ndarray:
+def _wide(verb: str, name: str, array: np.ndarray) -> np.ndarray:
     """An array of numbers in float64; ValueError for whole ones that float64 does not have."""
     if array.dtype.itemsize == 8 and array.dtype.kind in "iu" and array.size:
         least, most = int(array.min()), int(array.max())
         if max(-least, most) > _EXACT:
             raise ValueError(
-                f"{name} must have whole numbers of at most 2**53, which float64 has exactly. "
-                f"Received {least if -least > most else most}"
+                f"{verb}: {name} must have whole numbers of at most 2**53, which float64 has "
+                f"exactly. Received {least if -least > most else most}"
             )
     return array if array.dtype.itemsize > 8 else array.astype(np.float64, copy=False)
 
@@ -96,7 +100,7 @@ def _should_widen(found: dict[str, Any], is_read: bool) -> bool:
     return foreign or mixed or follow or (is_read and len({a.dtype for a in found.values()}) > 1)
 
 
-def read(arguments: dict[str, Any]) -> dict[str, Any] | None:
+def read(verb: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     """Arguments of a verb with its points as arrays that it takes; None where nothing changes.
 
     Lists, tables and masked arrays without masked values become arrays of NumPy, if all arrays of
@@ -109,17 +113,26 @@ def read(arguments: dict[str, Any]) -> dict[str, Any] | None:
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in found.values()):
         return None
     if _should_widen(found, any(found[name] is not arguments[name] for name in names)):
-        found = {name: _wide(name, array) for name, array in found.items()}
+        found = {name: _wide(verb, name, array) for name, array in found.items()}
+        _check_out(verb, arguments.get("out"))
     if all(found[name] is arguments[name] for name in names):
         return None
     rest = {name: value for name, value in arguments.items() if name != "params"}
     return {**rest, **arguments.get("params", {}), **found}
 
 
-def points(*arrays: Any) -> tuple[Any, ...]:
+def _check_out(verb: str, out: Any) -> None:
+    if isinstance(out, np.ndarray) and out.dtype != np.float64:
+        raise DtypeError(
+            f"{verb}: whole numbers and mixed points are computed in float64, so out must be "
+            f"float64. Received {out.dtype}"
+        )
+
+
+def points(verb: str, *arrays: Any) -> tuple[Any, ...]:
     """Points of a function that is written in Python, as ``read`` reads them."""
     if all(type(a) is np.ndarray and a.dtype in _FLOATS for a in arrays):
         return arrays
     named = dict(zip(_POINTS, arrays, strict=False))
-    again = read(named)
+    again = read(verb, named)
     return arrays if again is None else tuple(again[name] for name in named)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from mercer import _array_likes, _mercer, _verbs
-from mercer.errors import DtypeError
 
 if TYPE_CHECKING:
     import mercer._types  # the stub has annotations as they are written here
@@ -42,15 +41,6 @@ def _row(values: Any) -> Any:
     return _array_likes.array(values) if is_read else values
 
 
-def _no_array(self, *_: Any, **__: Any) -> NoReturn:
-    """A ValueError too, since scikit-learn's searches try to make an array of their candidates."""
-    raise DtypeError(
-        "Expr: an expression holds no numbers, so it is no array; give points to a verb, such as "
-        f"pairwise. Received {self}"
-    )
-
-
-for _name, _method in (("__call__", _call), ("__array__", _no_array)):
-    _method.__name__, _method.__qualname__ = _name, f"Kernel.{_name}"
-    _method.__module__ = _mercer.Kernel.__module__
-    setattr(_mercer.Kernel, _name, _method)
+_call.__name__, _call.__qualname__ = "__call__", "Kernel.__call__"
+_call.__module__ = _mercer.Kernel.__module__
+_mercer.Kernel.__call__ = _call

@@ -162,11 +162,6 @@ class Kernel(Expr):
             >>> SVC(kernel=k).fit(rows, labels)
         """
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        """
-        A ValueError too, since scikit-learn's searches try to make an array of their candidates.
-        """
-
 def restored(text: str, arrays: dict[str, Any], is_kernel: bool) -> Expr:
     """What pickle makes an expression of."""
 

@@ -52,9 +52,9 @@ def _is_torch(xp: Any) -> bool:
     return xp.__name__ == "torch"
 
 
-def _read(x: Any, z: Any, w: Any) -> tuple[Any, Any, Any]:
+def _read(verb: str, x: Any, z: Any, w: Any) -> tuple[Any, Any, Any]:
     """Points and weights as the verbs read lists and tables."""
-    again = _array_likes.read({"x": x, "z": z, "w": w})
+    again = _array_likes.read(verb, {"x": x, "z": z, "w": w})
     return (x, z, w) if again is None else (again["x"], again["z"], again["w"])
 
 
@@ -237,7 +237,7 @@ def _prepared(
 
 def cdist(x1: Any, x2: Any, metric: str, w: Any, params: dict[str, Any], options: Any) -> Any:
     """mercer.cdist of a metric of this module; the options go to the verb."""
-    x1, x2 = _array_likes.points(x1, x2)
+    x1, x2 = _array_likes.points("cdist", x1, x2)
     points = (x1, x1 if x2 is None else x2)
     _check(*points)
     f, (x1, z), w = _prepared("cdist", metric, points, w, params)
@@ -291,7 +291,7 @@ def pdist(
     and parameters: those of cdist, except that V and VI are by default of the points x alone.
     Arrays of NumPy, PyTorch (with gradients), CuPy and JAX. Errors: those of cdist.
     """
-    x, w = _read(x, None, w)[::2]
+    x, w = _read("pdist", x, None, w)[::2]
     f, (x,), w = _distance("pdist", p, metric, (x,), w, params)
     xp, count = _module(x, "pdist"), x.shape[-2]
     rows = max(1, min(count, _BLOCK // max(count, 1)))
@@ -321,7 +321,7 @@ def squareform(d: ArrayT, force: str = "no", checks: bool = True) -> ArrayT:
     NumPy, PyTorch (with gradients), CuPy and JAX. Raises ValueError for other shapes and where a
     check fails.
     """
-    d = _array_likes.points(d)[0]
+    d = _array_likes.points("squareform", d)[0]
     xp, shape = _module(d, "squareform"), tuple(d.shape)
     wanted = {"no": (1, 2), "tomatrix": (1,), "tovector": (2,)}.get(force)
     if wanted is None:
@@ -378,7 +378,7 @@ def paired_distances(
     the indices i and j is refused. Arrays of NumPy, PyTorch (with gradients), CuPy and JAX. Errors:
     those of cdist, and ValueError where x and z differ in M.
     """
-    x, z, w = _read(x, z, w)
+    x, z, w = _read("paired_distances", x, z, w)
     _check(x, z)
     if x.shape[-2] != z.shape[-2]:
         raise ValueError(

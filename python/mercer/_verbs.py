@@ -58,7 +58,7 @@ def pairwise(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("pairwise", locals())
         if again is None:
             raise
     return pairwise(**again)
@@ -93,7 +93,7 @@ def kernel_matrix(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("kernel_matrix", locals())
         if again is None:
             raise
     return kernel_matrix(**again)
@@ -130,7 +130,7 @@ def kernel_product(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("kernel_product", locals())
         if again is None:
             raise
     return kernel_product(**again)
@@ -166,7 +166,7 @@ def kernel_reduce(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("kernel_reduce", locals())
         if again is None:
             raise
     return kernel_reduce(**again)
@@ -203,7 +203,7 @@ def knn(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("knn", locals())
         if again is None:
             raise
     return knn(**again)
@@ -240,7 +240,7 @@ def kernel_gradient(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("kernel_gradient", locals())
         if again is None:
             raise
     return kernel_gradient(**again)
@@ -273,7 +273,7 @@ def kernel_agop(
             workspace=workspace, progress=progress, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("kernel_agop", locals())
         if again is None:
             raise
     return kernel_agop(**again)
@@ -306,7 +306,7 @@ def gradient_field(
             i_offset=i_offset, j_offset=j_offset, workspace=workspace, progress=progress, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("gradient_field", locals())
         if again is None:
             raise
     return gradient_field(**again)
@@ -342,7 +342,7 @@ def cdist(
             device=device, **params,
         )
     except _REFUSED:
-        again = _array_likes.read(locals())
+        again = _array_likes.read("cdist", locals())
         if again is None:
             raise
     return cdist(**again)

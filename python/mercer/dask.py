@@ -99,6 +99,8 @@ class _Pairs:
         self.col = self.values("col", col, "z", 0, (1,))
         self.params = params
         self.computing = computing_type(self.x.dtype)
+        if isinstance(w, (list, tuple)):  # which would make its chunks' values float64
+            self.w = np.asarray(w, self.computing)
 
     def values(self, name: str, a: Any, side: str, axis: int, dims: Sequence[int]) -> Any:
         whose = (self.names[0], self.x) if side == "x" else (self.names[1], self.z)

@@ -75,10 +75,10 @@ class Formula(nn.Module):
         stored = name
         if name in self._logs:
             stored, tensor = f"log_{name}", self._logarithm(name, tensor)
-        if hasattr(self, stored):
+        if hasattr(self, stored) or hasattr(type(self), name):
             raise ValueError(
                 f"{type(self).__name__}: a parameter must not have the name of an attribute of "
-                f"modules. Received {stored!r}"
+                f"modules. Received {name!r}"
             )
         if trainable:
             self.register_parameter(stored, nn.Parameter(tensor))
@@ -142,6 +142,12 @@ class Formula(nn.Module):
 
 def _computed(x: Tensor, z: Tensor | None) -> tuple[tuple[Tensor, Tensor | None], torch.dtype]:
     """Points in the type that is computed in, and the type of the result."""
+    for name, points in (("x", x), ("z", z)):
+        if points is not None and not points.is_floating_point():
+            raise mc.DtypeError(
+                f"mercer.nn: {name} must be of a floating-point type; write {name}.float(). "
+                f"Received {points.dtype}"
+            )
     short = x.dtype in _SHORT
     wide = (
         x.float() if short else x,
@@ -161,7 +167,8 @@ class CDist(nn.Module):
     """torch.cdist as a module: distances of the norm p, or of a metric of mercer.cdist by name.
 
     p: a number. With ``trainable=True`` it is a parameter, stored by its logarithm, and the
-    distances are (sum |x - z|^p)^(1/p) for it. Other options, as ``V``, are those of mercer.cdist.
+    distances are (sum |x - z|^p)^(1/p) for it. Other options, as ``V``, are those of mercer.cdist;
+    tensors among them are buffers of the module, and ``nn.Parameter`` its parameters.
     """
 
     def __init__(
@@ -174,7 +181,15 @@ class CDist(nn.Module):
                 f"CDist: a trainable p must be positive and finite, without a metric. "
                 f"Received p = {p}, metric = {metric!r}"
             )
-        self.metric, self.params = metric, params
+        self.metric, self.options = metric, {}
+        self._tensors = tuple(n for n, value in params.items() if isinstance(value, Tensor))
+        for name, value in params.items():
+            if not isinstance(value, Tensor):
+                self.options[name] = value
+            elif isinstance(value, nn.Parameter):
+                self.register_parameter(name, value)
+            else:
+                self.register_buffer(name, value)
         self.trained = (
             Formula("r = sum(abs(x-z)^p); where(r == 0, 0, r^(1/p))", p=2.0 if p is None else p)
             if trainable else None
@@ -186,7 +201,10 @@ class CDist(nn.Module):
         if self.trained is not None:
             return self.trained(x, z)
         points, dtype = _computed(x, z)
-        return mc.cdist(*points, self.p, metric=self.metric, **self.params).to(dtype)
+        kind = points[0].dtype
+        tensors = {name: getattr(self, name).to(kind) for name in self._tensors}
+        options = {**self.options, **tensors}
+        return mc.cdist(*points, self.p, metric=self.metric, **options).to(dtype)
 
     def extra_repr(self) -> str:
         return f"p={self.p}" if self.metric is None else f"metric={self.metric!r}"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/dtype_error.h"
 #include "formula/suggest.h"
 #include "ir/expr.h"
 #include "libraries.h"
@@ -143,10 +144,10 @@ void bind_numpy(nb::class_<Symbol>& type) {
   type.def(
       "__array__",
       [](const Symbol& self, nb::args, nb::kwargs) -> nb::object {
-        throw nb::type_error(fmt::format("Expr: an expression holds no numbers, so it is no array; give points to a "
-                                         "verb, such as pairwise. Received {}",
-                                         self.expr.to_text())
-                                 .c_str());
+        // A ValueError too, since scikit-learn's searches try to make an array of their candidates.
+        throw DtypeError(fmt::format("Expr: an expression holds no numbers, so it is no array; give points to a verb, "
+                                     "such as pairwise. Received {}",
+                                     self.expr.to_text()));
       },
       nb::sig("def __array__(self, *args: typing.Any, **kwargs: typing.Any) -> typing.NoReturn"));
   type.attr("__array_priority__") = 1e6;  // CuPy's arrays leave their operators to ours

@@ -132,6 +132,21 @@ def test_the_second_call_raises_of_the_arrays_that_were_read():
 K = mc.gauss(bandwidth=4.0)
 
 
+def test_lists_keep_masks_and_gradients():
+    masked = [np.ma.array([1.0, 999.0], mask=[0, 1]), [1.0, 2.0]]
+    torch = pytest.importorskip("torch")
+    for points in (masked, [[1.0, torch.tensor(2.0, requires_grad=True)]]):
+        with pytest.raises(ValueError, match=r"x must be an array of NumPy, .* builtins.list"):
+            mc.pairwise("sqeuclidean", points)
+
+
+def test_whole_numbers_are_refused_by_the_verbs_name():
+    with pytest.raises(ValueError, match=r"knn: x must have whole numbers of at most 2\*\*53"):
+        mc.knn("sqeuclidean", np.array([[2**53 + 1]]), None, 1)
+    with pytest.raises(mc.DtypeError, match=r"pairwise: whole numbers .* out must be float64"):
+        mc.pairwise("sqeuclidean", np.array([[2]]), out=np.empty((1, 1), "f"))
+
+
 def test_sets_of_points_give_the_matrix():
     x, z = X.astype("d"), Z.astype("d")
     np.testing.assert_array_equal(K(x), mc.kernel_matrix(K, x))

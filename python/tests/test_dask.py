@@ -211,6 +211,9 @@ def test_types_of_points(rng):
     k = md.pairwise("sum(x*z)", da.from_array(wide, chunks=(4, -1)))
     assert k.dtype == k.compute().dtype == np.float64
     np.testing.assert_array_equal(k.compute(), wide.astype(float) @ wide.T.astype(float))
+    points = given.astype("float32")
+    weighted = md.pairwise("sum(w*abs(x-z))", points, w=[1, 2, 3])
+    assert weighted.dtype == weighted.compute().dtype == np.float32
     half = md.kernel_product("sum(x*z)", given.astype("float16"), None, np.ones(30, "float16"))
     assert half.compute().dtype == np.float32
 

@@ -222,6 +222,10 @@ def test_under_compile(x, z):
         (lambda x: nn.Formula("b*sum(abs(x-z))"), 'parameter "b" needs a value'),
         (lambda x: nn.Formula("b*sum(abs(x-z))", b=1.0, positive=("c",)), "name parameters"),
         (lambda x: nn.Formula("training*sum(x*z)", training=1.0, positive=False), "attribute"),
+        (lambda x: nn.Formula("half*sum(x*z)", half=1.0), "attribute"),
+        (lambda x: nn.RBF(0.5)(x.int()), r"x must be of a floating-point type; write x.float"),
+        (lambda x: nn.Laplace()(x, x.bool()), "z must be of a floating-point type"),
+        (lambda x: nn.CDist()(x.int()), "x must be of a floating-point type"),
         (lambda x: nn.CDist(math.inf, trainable=True), "positive and finite"),
         (lambda x: nn.CDist(metric="canberra", trainable=True), "without a metric"),
     ],
@@ -229,6 +233,19 @@ def test_under_compile(x, z):
 def test_rules(make, words, x):
     with pytest.raises(ValueError, match=words):
         make(x)
+
+
+def test_tensors_of_metrics_belong_to_the_module(x, z):
+    scale = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+    module = nn.CDist(metric="seuclidean", V=scale)
+    assert list(module.state_dict()) == ["V"]
+    module(x.float(), z.float()).sum().backward()
+    assert module.V.grad.abs().min() > 0
+    held = nn.CDist(metric="seuclidean", V=scale.detach()).double()
+    assert list(held.parameters()) == []
+    assert held.V.dtype == torch.float64
+    expected = mc.cdist(x.double(), z.double(), metric="seuclidean", V=scale.detach().double())
+    torch.testing.assert_close(held(x.double(), z.double()), expected)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
