@@ -30,8 +30,10 @@ class FormulaKernel(Kernel):
     f: a formula without weights w, symmetric and positive definite, as verbs take it. length_scale:
     a number, or one for each feature; None for points as they are. params: the parameters of the
     formula, positive numbers by name. The bounds are those of scikit-learn: a pair, or "fixed";
-    params_bounds also by name. Raises ValueError for names that the formula does not read, and
-    NotImplementedError for a formula that has no text: with arrays, reductions of its own or PTX.
+    params_bounds also a dict of them by name, with the default for all others. Raises ValueError
+    for names that the formula does not read and for bounds of names that params lacks, and, of
+    gradients, NotImplementedError for a formula that has no text: with arrays, reductions of its
+    own or PTX.
 
     >>> k = FormulaKernel("exp(-sum(abs(x-z)^p)/b)", [1.0, 1.0, 2.0], params={"p": 1.3, "b": 1.0})
     >>> GaussianProcessRegressor(1.0 * k + WhiteKernel()).fit(rows, targets)
@@ -59,11 +61,20 @@ class FormulaKernel(Kernel):
                 )
             count = np.size(self.length_scale)
             found.append(Hyperparameter("length_scale", "numeric", self.length_scale_bounds, count))
-        by_name = self.params_bounds if isinstance(self.params_bounds, dict) else {}
-        for name in self.params or {}:
-            bounds = by_name.get(name, _BOUNDS) if by_name else self.params_bounds
-            found.append(Hyperparameter(name, "numeric", bounds))
-        return found
+        bounds = self._bounds_by_name()
+        return [*found, *(Hyperparameter(name, "numeric", bounds[name]) for name in bounds)]
+
+    def _bounds_by_name(self) -> dict[str, Any]:
+        params = self.params or {}
+        if not isinstance(self.params_bounds, dict):
+            return dict.fromkeys(params, self.params_bounds)
+        unknown = [name for name in self.params_bounds if name not in params]
+        if unknown:
+            raise ValueError(
+                "FormulaKernel: params_bounds must name parameters among "
+                f"{sorted(params)}. Received {unknown}"
+            )
+        return {name: self.params_bounds.get(name, _BOUNDS) for name in params}
 
     def _value(self, name: str) -> Any:
         return self.length_scale if name == "length_scale" else (self.params or {})[name]
@@ -143,24 +154,34 @@ class FormulaKernel(Kernel):
         return mc.paired_distances(x, x, metric=mc.kernel(self.f), **(self.params or {}))
 
     def is_stationary(self) -> bool:
-        """Whether the formula reads differences alone, as far as its text says so."""
-        text = re.sub(r"\(?x - z\)?|\(?z - x\)?", "", _text(self.f))
-        return not re.search(r"\b[xz]\b", text)
+        """Whether the formula's text reads points as differences x - z or z - x alone."""
+        kernel = mc.kernel(self.f)
+        rest = _DIFFERENCE.sub(r"\1", str(kernel))
+        return _is_whole(kernel) and not re.search(r"\b(x|z|row|col|i|j)\b", rest)
 
     def __repr__(self) -> str:
         values = [f"{h.name}={np.round(self._value(h.name), 3)}" for h in self.hyperparameters]
         return f"FormulaKernel({', '.join([repr(str(self.f)), *values])})"
 
 
+#: A difference that opens an argument or a parenthesis. In the text of a formula an operator that
+#: binds tighter than the minus has no spaces around it, so nothing takes z or x from the minus.
+_DIFFERENCE = re.compile(r"(\(|, )(?:x - z|z - x)(?=[), ])")
+
+
+def _is_whole(kernel: mc.Kernel) -> bool:
+    """Whether its text reads back as the kernel."""
+    try:
+        return mc.kernel(str(kernel)) == kernel
+    except ValueError:
+        return False
+
+
 def _text(f: FormulaLike) -> str:
     """The formula as text that reads back as itself."""
     kernel = mc.kernel(f)
     text = str(kernel)
-    try:
-        is_whole = mc.kernel(text) == kernel
-    except ValueError:
-        is_whole = False
-    if not is_whole:
+    if not _is_whole(kernel):
         raise NotImplementedError(
             f"FormulaKernel: gradients need a formula that its text says whole, without arrays, "
             f"reductions of its own and PTX. Received {text}"

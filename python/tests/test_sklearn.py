@@ -116,6 +116,37 @@ def test_kernels_of_scikit_learn_are_cloned_compared_and_searched(rows):
     assert joined.set_params(k1__k2__length_scale=[1.0, 1.0, 1.0]).theta.shape == (6,)
 
 
+def test_bounds_by_name(rows):
+    default = FormulaKernel(RATIONAL, params={"a": 1.3})
+    for bounds in ({}, {"a": (1e-5, 1e5)}):
+        kernel = FormulaKernel(RATIONAL, params={"a": 1.3}, params_bounds=bounds)
+        np.testing.assert_array_equal(kernel.bounds, default.bounds)
+    assert FormulaKernel(RBF, params_bounds={}).theta.shape == (1,)
+    fixed = FormulaKernel(RATIONAL, params={"a": 1.3}, params_bounds={"a": "fixed"})
+    assert fixed.theta.shape == (1,)
+
+
+STATIONARY = [
+    "exp(-sum(abs(x-z)^p)/b)", "exp(-square(sum(z - x)))", "sum(abs(x-z-1)) + sum(abs(x-z+1))",
+    "exp(-sum(min(x - z, z - x)))", "r = x-z; exp(-sum(r*r))", "b + 0*sum(1-(x-z))",
+]  # fmt: skip
+MOVING = [
+    "exp(-square(sum(2*x - z)))", "exp(-square(sum(x - z*2)))", "exp(-square(sum(x - z^2)))",
+    "exp(-square(sum(1 - x - z)))", "exp(-square(sum(-x - z)))", "exp(-sum(abs(x/2 - z/2)) - i*j)",
+    "sum(x*z)", "exp(-square(sum(sin(x) - z)))", "exp(-square(sum((x - z)*x)))",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", STATIONARY + MOVING)
+def test_formulas_of_differences_alone_are_stationary(text):
+    assert FormulaKernel(text).is_stationary() == (text in STATIONARY)
+
+
+def test_formulas_without_a_whole_text_are_not_called_stationary():
+    formula = mc.kernel("exp(-b*sum(abs(x-z)))").bind(b=np.array([2.0]))
+    assert FormulaKernel(formula).is_stationary() is False
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -132,6 +163,14 @@ def test_kernels_of_scikit_learn_are_cloned_compared_and_searched(rows):
             lambda x: FormulaKernel("exp(-length_scale*sum(abs(x-z)))",
                                     params={"length_scale": 1.0}).theta, ValueError,
             "not be named length_scale",
+        ),
+        (
+            lambda x: FormulaKernel(RATIONAL, params={"a": 1.0}, params_bounds={"b": (1, 2)}).theta,
+            ValueError, r"parameters among \['a'\]. Received \['b'\]",
+        ),
+        (
+            lambda x: FormulaKernel(RBF, params_bounds={"a": "fixed"}).bounds, ValueError,
+            r"Received \['a'\]",
         ),
         (
             lambda x: FormulaKernel(mc.kernel("exp(-b*sum(abs(x-z)))").bind(b=np.array([2.0])))(
