@@ -7,8 +7,8 @@ priors and constraints of GPyTorch's, and take their place in a model. What they
 hyper-parameters.
 
 ``linear_operator(f, x1, x2)`` is such an operator of any formula, ``FormulaKernel`` a kernel of
-any. The sum and the product of two kernels of this module are one again; a product is one formula
-over the features of all factors.
+any. The product of two kernels of this module is one again, one formula over the features of all
+factors; a sum is GPyTorch's own.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 import mercer as mc
+from mercer import _mercer
 from mercer._types import FormulaLike
 
 __all__ = [
@@ -42,6 +43,20 @@ class _Formula:
 
     def __init__(self, f: FormulaLike) -> None:
         self.f = mc.kernel(f)
+        read = [leaf for leaf in ("i", "j", "row", "col") if leaf in _mercer.leaves(self.f)]
+        if read:
+            raise ValueError(
+                "mercer.gpytorch: a formula must not read i, j, row or col, since slices of an "
+                f"operator know their points alone. Received {self.f}, which reads {read[0]}"
+            )
+
+    def swapped(self) -> _Formula:
+        """The formula of the transpose."""
+        return self if self.f.symmetric else _Formula(_mercer.swap_sides(self.f))
+
+    def carried(self) -> dict[str, Tensor]:
+        """The tensors that the formula brings along, by the names of their parameters."""
+        return {name: v for name, v in self.f.parameters.items() if torch.is_tensor(v)}
 
     def __call__(self, x1: Tensor, x2: Tensor, **params: Any) -> Tensor:
         return mc.pairwise(self.f, x1, x2, **_arguments(params))
@@ -78,6 +93,13 @@ class MercerLinearOperator(KernelLinearOperator):
         found = self.covar_func.product(self.x1, self.x2, columns, params)
         return found.squeeze(-1) if rhs.ndim == 1 else found
 
+    def _transpose_nonbatch(self) -> MercerLinearOperator:
+        return self.__class__(
+            self.x2, self.x1, covar_func=self.covar_func.swapped(),
+            num_nonbatch_dimensions=self.num_nonbatch_dimensions,
+            **self.tensor_params, **self.nontensor_params,
+        )  # fmt: skip
+
     @cached
     def to_dense(self) -> Tensor:
         """The matrix [..., M, N] as a tensor."""
@@ -89,10 +111,11 @@ def linear_operator(
 ) -> LinearOperator:
     """The matrix f(x1_m, x2_n) as a LinearOperator, which GPyTorch computes with.
 
-    f: a formula, as verbs take it. x1: [..., M, K], x2: [..., N, K], or None for x1, with leading
-    axes that broadcast, of float32 or float64. params: parameters of the formula, numbers or
-    tensors of the shape of the batch; w: weights [K]. Gradients reach all tensors, through products
-    without the matrix. Raises what ``mercer.pairwise`` raises of such a call.
+    f: a formula, as verbs take it, that reads neither i, j, row nor col. x1: [..., M, K], x2:
+    [..., N, K], or None for x1, with leading axes that broadcast, of float32 or float64. params:
+    parameters of the formula, numbers or tensors of the shape of the batch; w: weights [K].
+    Gradients reach all tensors, those that the formula carries too, through products without the
+    matrix. Raises what ``mercer.pairwise`` raises of such a call.
 
     >>> operator = mercer.gpytorch.linear_operator("exp(-sum(abs(x-z))/b)", x, b=torch.tensor(2.0))
     >>> operator.add_jitter(0.1).solve(y)
@@ -104,6 +127,7 @@ def linear_operator(
 
 
 def _operator(formula: _Formula, x1: Tensor, x2: Tensor, params: dict[str, Any]) -> LinearOperator:
+    params = {**formula.carried(), **params}
     axes = {name: 1 if name == "w" else 0 for name, v in params.items() if torch.is_tensor(v)}
     return MercerLinearOperator(
         x1, x2, covar_func=formula, num_nonbatch_dimensions=axes, **params
@@ -137,13 +161,16 @@ class MercerKernel(gpytorch.kernels.Kernel):
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **_: Any
     ) -> Tensor | LinearOperator:  # fmt: skip
         """The matrix [..., M, N] as an operator, or its diagonal [..., N] as a tensor."""
+        self._refuse(last_dim_is_batch)
+        operator = self.operator(x1, x2)
+        return operator.diagonal(dim1=-1, dim2=-2) if diag else operator
+
+    def _refuse(self, last_dim_is_batch: bool) -> None:
         if last_dim_is_batch:
             raise NotImplementedError(
                 f"{type(self).__name__}: last_dim_is_batch is not offered; give points of one "
                 "feature each. Received True"
             )
-        operator = self.operator(x1, x2)
-        return operator.diagonal(dim1=-1, dim2=-2) if diag else operator
 
     def __mul__(self, other: gpytorch.kernels.Kernel) -> gpytorch.kernels.Kernel:
         kernels = [*_factors(self), *_factors(other)]
@@ -153,8 +180,11 @@ class MercerKernel(gpytorch.kernels.Kernel):
 
 
 def _factors(kernel: gpytorch.kernels.Kernel) -> list[gpytorch.kernels.Kernel]:
-    is_product = isinstance(kernel, gpytorch.kernels.ProductKernel)
-    return list(kernel.kernels) if is_product else [kernel]
+    """The factors of a product, of products among them too; a kernel that is none, alone."""
+    is_product = type(kernel) in (ProductKernel, gpytorch.kernels.ProductKernel)
+    if not is_product or kernel.active_dims is not None:
+        return [kernel]
+    return [factor for inner in kernel.kernels for factor in _factors(inner)]
 
 
 class RBFKernel(MercerKernel):
@@ -240,9 +270,10 @@ class FormulaKernel(MercerKernel):
 
     f: a formula, symmetric and positive definite, as verbs take it. params: its parameters, all
     positive, with their first values; each becomes ``raw_<name>`` [*batch_shape, 1] under the
-    constraint ``Positive()``, is read as ``kernel.<name>`` and set by ``kernel.initialize``.
-    scaled: False for a kernel without a length scale. Other arguments are those of
-    gpytorch.kernels.Kernel.
+    constraint ``Positive()``, and is read and set as ``kernel.<name>``, and by
+    ``kernel.initialize``. scaled: False for a kernel without a length scale. Other arguments are
+    those of gpytorch.kernels.Kernel. Raises ValueError for a parameter named as an attribute that
+    kernels have, such as ``lengthscale``.
 
     >>> kernel = FormulaKernel("exp(-sum(abs(x-z)^p)/b)", params={"p": 1.3, "b": 1.0})
     """
@@ -253,34 +284,43 @@ class FormulaKernel(MercerKernel):
     ) -> None:  # fmt: skip
         self.has_lengthscale = scaled
         super().__init__(**kwargs)
-        self._formula, self._names = _Formula(f), tuple(params or ())
+        self._formula, self._names = _Formula(f), ()
         for name, value in (params or {}).items():
-            raw = torch.nn.Parameter(torch.zeros(*self.batch_shape, 1))
-            self.register_parameter(f"raw_{name}", raw)
-            self.register_constraint(f"raw_{name}", Positive())
-            self.initialize(**{name: value})
+            self._add(name, value)
         self._formula(torch.empty(0, 1), torch.empty(0, 1), **dict.fromkeys(self._names, 1.0))
+
+    def _add(self, name: str, value: Any) -> None:
+        for taken in (name, f"raw_{name}", f"raw_{name}_constraint"):
+            if hasattr(self, taken):
+                raise ValueError(
+                    "FormulaKernel: a parameter's <name>, raw_<name> and raw_<name>_constraint "
+                    "must not be attributes that the kernel has; name the parameter otherwise. "
+                    f'Received "{name}", and the kernel has {taken}'
+                )
+        raw = torch.nn.Parameter(torch.zeros(*self.batch_shape, 1))
+        self.register_parameter(f"raw_{name}", raw)
+        self.register_constraint(f"raw_{name}", Positive())
+        self._names = (*self._names, name)
+        setattr(self, name, value)
 
     def _value(self, name: str) -> Tensor:
         constraint = getattr(self, f"raw_{name}_constraint")
         return constraint.transform(getattr(self, f"raw_{name}"))
 
-    def __getattr__(self, name: str) -> Any:
-        is_own = name in self.__dict__.get("_names", ())
-        return self._value(name) if is_own else super().__getattr__(name)
+    def _is_own(self, name: str) -> bool:
+        return name in self.__dict__.get("_names", ())
 
-    def initialize(self, **kwargs: Any) -> FormulaKernel:
-        """Sets parameters, by their names in the formula too."""
-        raw = {}
-        for name, value in kwargs.items():
-            if name not in self._names:
-                raw[name] = value
-                continue
-            stored = getattr(self, f"raw_{name}")
-            value = torch.as_tensor(value, dtype=stored.dtype, device=stored.device)
-            constraint = getattr(self, f"raw_{name}_constraint")
-            raw[f"raw_{name}"] = constraint.inverse_transform(value)
-        return super().initialize(**raw)
+    def __getattr__(self, name: str) -> Any:
+        return self._value(name) if self._is_own(name) else super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not self._is_own(name):
+            super().__setattr__(name, value)
+            return
+        stored = getattr(self, f"raw_{name}")
+        value = torch.as_tensor(value, dtype=stored.dtype, device=stored.device)
+        constraint = getattr(self, f"raw_{name}_constraint")
+        self.initialize(**{f"raw_{name}": constraint.inverse_transform(value)})
 
     def operator(self, x1: Tensor, x2: Tensor) -> LinearOperator:
         if self.has_lengthscale:
@@ -292,12 +332,20 @@ class FormulaKernel(MercerKernel):
 class ProductKernel(gpytorch.kernels.ProductKernel, MercerKernel):
     """The product of kernels of this module, without the matrices and without GPyTorch's roots.
 
-    It is what their ``*`` makes. The features of all factors stand side by side, and each factor
-    sums over its own. A FormulaKernel, and a PeriodicKernel with ``ard_num_dims``, is multiplied
-    by its matrix up to ``max_cholesky_size`` points, and beyond as GPyTorch does it.
+    It is what their ``*`` makes; products among the kernels bring their factors. The features of
+    all factors stand side by side, and each factor sums over its own. A FormulaKernel, a
+    PeriodicKernel with ``ard_num_dims`` and a kernel that is not of this module are multiplied by
+    their matrices up to ``max_cholesky_size`` points, and beyond as GPyTorch does it.
     """
 
-    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Any:
+    def __init__(self, *kernels: gpytorch.kernels.Kernel) -> None:
+        super().__init__(*(factor for kernel in kernels for factor in _factors(kernel)))
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False,
+        **params: Any,
+    ) -> Any:  # fmt: skip
+        self._refuse(last_dim_is_batch)
         if diag:
             return gpytorch.kernels.ProductKernel.forward(self, x1, x2, diag=diag, **params)
         if all(_is_joined(kernel) for kernel in self.kernels):
@@ -312,6 +360,11 @@ class ProductKernel(gpytorch.kernels.ProductKernel, MercerKernel):
         for index, kernel in enumerate(self.kernels):
             dims = kernel.active_dims
             chosen = [x if dims is None else x.index_select(-1, dims) for x in (x1, x2)]
+            if kernel.ard_num_dims not in (None, chosen[0].shape[-1]):
+                raise RuntimeError(
+                    f"{type(kernel).__name__}: points must have the {kernel.ard_num_dims} features "
+                    f"of ard_num_dims. Received {chosen[0].shape[-1]}"
+                )
             first, second, own = kernel.points(*chosen)
             firsts.append(first)
             seconds.append(second)
@@ -323,7 +376,10 @@ class ProductKernel(gpytorch.kernels.ProductKernel, MercerKernel):
 
 
 def _is_joined(kernel: gpytorch.kernels.Kernel) -> bool:
-    return not isinstance(kernel, FormulaKernel) and not getattr(kernel, "_is_ard", False)
+    """Whether it has a text that sums over the features of its own."""
+    has_text = isinstance(kernel, MercerKernel)
+    has_text = has_text and not isinstance(kernel, FormulaKernel | ProductKernel)
+    return has_text and not getattr(kernel, "_is_ard", False)
 
 
 def _of_its_features(kernel: MercerKernel, index: int) -> str:

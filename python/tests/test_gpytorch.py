@@ -90,6 +90,7 @@ JOINED = {
         m.RBFKernel(batch_shape=TWO) * m.RQKernel(batch_shape=TWO), batch_shape=TWO
     ),
     "with theirs": lambda m: m.RBFKernel() * THEIRS.LinearKernel(),
+    "theirs inside": lambda m: m.ProductKernel(m.RBFKernel(), THEIRS.LinearKernel()),
 }
 
 
@@ -136,6 +137,20 @@ def test_products_of_this_module_have_one_formula():
     operator = kernel(x).evaluate_kernel()
     assert isinstance(operator, mg.MercerLinearOperator)
     assert operator.x1.shape == (6, 9)
+
+
+def test_products_of_products_are_one_product():
+    x = torch.rand(6, 3)
+    inner = mg.ProductKernel(mg.MaternKernel(), mg.LaplaceKernel())
+    for outer in (mg.ProductKernel(mg.RBFKernel(), inner), mg.RBFKernel() * inner):
+        operator = outer(x).evaluate_kernel()
+        assert isinstance(operator, mg.MercerLinearOperator)
+        expected = mg.RBFKernel()(x).to_dense() * inner(x).to_dense()
+        torch.testing.assert_close(operator.to_dense(), expected)
+    chosen = mg.ProductKernel(mg.MaternKernel(), mg.LaplaceKernel())
+    chosen.active_dims = torch.tensor([0, 2])
+    expected = mg.RBFKernel()(x).to_dense() * inner(x[:, [0, 2]]).to_dense()
+    torch.testing.assert_close(mg.ProductKernel(mg.RBFKernel(), chosen)(x).to_dense(), expected)
 
 
 class Model(gpytorch.models.ExactGP):
@@ -224,6 +239,36 @@ def test_any_formula_trains():
         mg.FormulaKernel("b*sum(x*z)")
 
 
+def test_parameters_of_formulas_are_assigned():
+    kernel = mg.FormulaKernel(TEXT, params={"b": 2.0}, batch_shape=TWO)
+    kernel.b = 0.5
+    torch.testing.assert_close(kernel.b, torch.full((2, 1), 0.5))
+    kernel.b = torch.tensor([[1.0], [3.0]])
+    x = torch.rand(4, 3)
+    expected = mc.pairwise(TEXT, x / kernel.lengthscale, b=torch.tensor([1.0, 3.0]))
+    torch.testing.assert_close(kernel(x).to_dense(), expected)
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        kernel.b = -1.0
+    torch.testing.assert_close(kernel.b, torch.tensor([[1.0], [3.0]]))
+    kernel.register_prior("b_prior", gpytorch.priors.GammaPrior(3.0, 6.0), "b")
+    kernel.sample_from_prior("b_prior")
+    assert kernel.b[0, 0] == kernel.b[1, 0]
+    drawn = torch.full((2, 1), 0.7)
+    random = kernel.to_random_module().initialize(b=drawn)
+    torch.testing.assert_close(random.b, drawn)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize(
+    "names",
+    [["lengthscale"], ["dtype"], ["training"], ["formula"], ["b_constraint", "b"]],
+)
+def test_parameters_named_as_attributes_are_refused(names, scaled):
+    text = f"exp(-sum(abs(x-z))/({'+'.join(names)}))"
+    with pytest.raises(ValueError, match="must not be attributes that the kernel has"):
+        mg.FormulaKernel(text, params=dict.fromkeys(names, 2.0), scaled=scaled)
+
+
 def test_weights_of_features_have_gradients():
     x, w = torch.rand(6, 3, dtype=torch.float64), torch.rand(3, dtype=torch.float64)
     v = torch.rand(6, 2, dtype=torch.float64)
@@ -233,6 +278,58 @@ def test_weights_of_features_have_gradients():
 
     inputs = [a.requires_grad_() for a in (x, w, v)]
     assert torch.autograd.gradcheck(product, inputs)
+
+
+SIDED = {
+    "difference": ("sum(abs(x-2*z))", {}),
+    "parameter": ("exp(-sum(square(x-z/b)))", {"b": (2,)}),
+    "number": ("exp(-sum(abs(x-b*z)))", {"b": 1.5}),
+    "weights": ("sum(w*x*square(z))", {"w": (3,)}),
+    "symmetric": (TEXT, {"b": (2,)}),
+}
+
+
+@pytest.mark.parametrize("name", SIDED)
+def test_transposes_are_of_the_formula_with_its_sides_exchanged(name):
+    text, shapes = SIDED[name]
+    double = {"dtype": torch.float64}
+    params = {n: 1 + torch.rand(s, **double) if type(s) is tuple else s for n, s in shapes.items()}
+    x, z = torch.rand(2, 5, 3, **double), torch.rand(2, 4, 3, **double)
+    operator = mg.linear_operator(text, x, z, **params)
+    matrix = mc.pairwise(text, x, z, **params)
+    torch.testing.assert_close(operator.mT.to_dense(), matrix.mT)
+    torch.testing.assert_close(operator.mT.mT.to_dense(), matrix)
+    left, right = torch.rand(2, 5, 2, **double), torch.rand(2, 4, 2, **double)
+    torch.testing.assert_close(left.mT @ operator, left.mT @ matrix)
+    torch.testing.assert_close(operator._t_matmul(left), matrix.mT @ left)
+
+    followed = {n: v for n, v in params.items() if torch.is_tensor(v)}
+    inputs = [a.requires_grad_() for a in (x, z, left, right, *followed.values())]
+
+    def products(x, z, left, right, *values):
+        given = {**params, **dict(zip(followed, values, strict=True))}
+        operator = mg.linear_operator(text, x, z, **given)
+        return operator @ right, operator.mT @ left
+
+    assert torch.autograd.gradcheck(products, inputs)
+
+
+def test_symmetric_formulas_are_their_own_transposes():
+    operator = mg.linear_operator(TEXT, torch.rand(4, 3), torch.rand(5, 3), b=2.0)
+    assert operator.mT.covar_func is operator.covar_func
+
+
+def test_tensors_that_a_formula_carries_have_gradients_and_axes():
+    x, b = torch.rand(2, 4, 3).double(), torch.tensor([1.0, 2.0]).double().requires_grad_()
+    operator = mg.linear_operator(mc.kernel(TEXT).bind(b=b), x[0])
+    assert operator.shape == (2, 4, 4)
+
+    def products(b):
+        formula = mc.kernel("exp(-sum(abs(x-2*z))/b)").bind(b=b)
+        kernel = mg.FormulaKernel(formula, scaled=False)
+        return mg.linear_operator(formula, x) @ x, kernel(x) @ x
+
+    assert torch.autograd.gradcheck(products, [b])
 
 
 def test_copies_and_states():
@@ -253,5 +350,14 @@ def test_rules():
         mg.linear_operator(TEXT, x)
     with pytest.raises(RuntimeError, match="nu expected"):
         mg.MaternKernel(2.0)
-    with pytest.raises(NotImplementedError, match="last_dim_is_batch"):
-        mg.RBFKernel().forward(x, x, last_dim_is_batch=True)
+    for kernel in (mg.RBFKernel(), mg.ProductKernel(mg.RBFKernel(), mg.RQKernel())):
+        for diag in (False, True):
+            with pytest.raises(NotImplementedError, match="last_dim_is_batch is not offered"):
+                kernel.forward(x, x, diag=diag, last_dim_is_batch=True)
+    with pytest.raises(RuntimeError, match="must have the 3 features of ard_num_dims"):
+        (mg.RBFKernel(ard_num_dims=3) * mg.RBFKernel())(x[:, :1]).to_dense()
+    for text in ("sum(x*z) + i", "j*sum(x)", "row + sum(x*z)", "sum(x*z)*col"):
+        with pytest.raises(ValueError, match="must not read i, j, row or col"):
+            mg.linear_operator(text, x)
+        with pytest.raises(ValueError, match="must not read i, j, row or col"):
+            mg.FormulaKernel(text)
