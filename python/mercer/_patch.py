@@ -6,6 +6,7 @@ program meets the errors, dtypes and corners that it met before.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
@@ -27,16 +28,30 @@ _active: dict[str, tuple[Any, Any, set[object]]] = {}
 
 
 class _Patch:
-    """What ``patch`` returns: at the end of a with block it is taken back."""
+    """What ``patch`` returns: at the end of its last with block it is taken back."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
+        self.depth = 0
+        self.take()
+
+    def take(self) -> None:
+        with _lock:
+            _put([name for name in self.names if name not in _active])
+            for name in self.names:
+                _active[name][2].add(self)
 
     def __enter__(self) -> _Patch:
+        with _lock:
+            self.take()
+            self.depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
         with _lock:
+            self.depth = max(self.depth - 1, 0)
+            if self.depth:
+                return
             held = [n for n in self.names if n in _active and self in _active[n][2]]
             for name in held:
                 _active[name][2].discard(self)
@@ -52,11 +67,14 @@ def patch(*names: str) -> _Patch:
     names: full names of functions, as "torch.cdist", or the name of a package for all of its
     functions; ``mercer.patch()`` raises a ValueError that lists them. The package is imported. Each
     module of it that has the function under a name of its own gets the replacement; what a program
-    has imported by ``from torch import cdist`` before stays the original.
+    has imported by ``from torch import cdist`` before stays the original, and what it imports so
+    within a block calls the original once no patch is in force. ``torch.jit.script`` reads the
+    originals.
 
     A call that Mercer does not serve goes to the original: other dtypes, devices or options, and
-    whatever Mercer refuses. Blocks may be nested and overlap in several threads: the original comes
-    back with the end of the last one. ``unpatch`` ends all of them.
+    whatever Mercer refuses. Blocks may be nested and overlap in several threads, also those of one
+    patch, which can be entered again: the original comes back with the end of the last one.
+    ``unpatch`` ends all of them.
 
     >>> with mc.patch("torch.cdist"):
     ...     model.fit(x, y)
@@ -64,12 +82,7 @@ def patch(*names: str) -> _Patch:
     """
     if not names:
         raise ValueError(f"patch: give a package or functions of {', '.join(_known())}")
-    made = _Patch(_expanded("patch", names))
-    with _lock:
-        _put([name for name in made.names if name not in _active])
-        for name in made.names:
-            _active[name][2].add(made)
-    return made
+    return _Patch(_expanded("patch", names))
 
 
 def unpatch(*names: str) -> None:
@@ -116,12 +129,28 @@ def _expanded(verb: str, names: tuple[str, ...]) -> list[str]:
     return found
 
 
+@functools.cache
+def _replacement(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The original by its name and signature, computed by Mercer while a patch is in force.
+
+    There is one for each original, since a program may keep it for longer than the patch."""
+    served = _replacements(name.partition(".")[0])[name](original)
+
+    @functools.wraps(original)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return (served if name in _active else original)(*args, **kwargs)
+
+    function.__qualname__ = function.__name__  # pickle finds it in the module by this name
+    vars(function).update(vars(served))
+    return function
+
+
 def _put(names: list[str]) -> None:
     swaps = []
     for name in names:
         home, _, attribute = name.rpartition(".")
         original = getattr(importlib.import_module(home), attribute)
-        replacement = _replacements(name.partition(".")[0])[name](original)
+        replacement = _replacement(name, original)
         _active[name] = (original, replacement, set())
         swaps.append((name, original, replacement))
     _swap(swaps)

@@ -72,7 +72,7 @@ SCIPY = {
 def test_metrics_of_scipy(served, points, name, kind):
     x, z = ((3 * a).tolist() if kind is list else (3 * a).astype(kind) for a in points)
     words = [SCIPY[name]]
-    if name not in ("seuclidean", "mahalanobis"):
+    if name not in ("seuclidean", "mahalanobis", "correlation"):
         words.append({**SCIPY[name], "w": [0.5, 1, 2, 3]})
     for given in words:
         theirs, ours = both(lambda given=given: distance.cdist(x, z, name, **given))
@@ -81,6 +81,9 @@ def test_metrics_of_scipy(served, points, name, kind):
         theirs, ours = both(lambda given=given: distance.pdist(x, name, **given))
         np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
     assert served == [(8, 6), (28,)] * len(words)
+
+
+CONSTANT = [[3, 3, 3], [0.1, 0.1, 0.1], [2, 0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,22 @@ def test_metrics_of_scipy(served, points, name, kind):
         lambda x, z: distance.pdist(x, "mahalanobis", VI=np.eye(2)),
         lambda x, z: distance.cdist(x + 1j, z),
         lambda x, z: distance.cdist(x, [["a"] * 4]),
+        lambda x, z: distance.cdist(x, z, "correlation", w=[0.5, 1, 2, 3]),
+        lambda x, z: distance.cdist([[3, 3, 3], [1, 2, 3]], CONSTANT, "correlation", w=[1, 2, 0.5]),
+        lambda x, z: distance.pdist(CONSTANT, "correlation", w=[1, 2, 0.5]),
+        lambda x, z: distance.cdist(x, z, "euclidean", w=[1, np.inf, 1, 1]),
+        lambda x, z: distance.cdist(x, z, "minkowski", p=3, w=[1, np.inf, 1, 1]),
+        lambda x, z: pairwise.laplacian_kernel(x, z, gamma=0),
+        lambda x, z: pairwise.laplacian_kernel(x, z, gamma=np.inf),
+        lambda x, z: pairwise.chi2_kernel(abs(x), abs(z), gamma=0.0),
+        lambda x, z: pairwise.rbf_kernel(x, z, gamma=0),
+        lambda x, z: pairwise.rbf_kernel(x, z, gamma=np.inf),
+        lambda x, z: pairwise.pairwise_kernels(x, z, metric=None),
+        lambda x, z: pairwise.pairwise_kernels(x, z, None),
+        lambda x, z: pairwise.pairwise_distances(x, z, metric=None),
+        lambda x, z: pairwise.pairwise_kernels(x, z, metric=mc.gauss(), n_jobs="2"),
+        lambda x, z: pairwise.pairwise_kernels(x, z, metric=mc.gauss(), filter_params=3),
+        lambda x, z: pairwise.pairwise_distances(x, z, mc.gauss(), n_jobs=1.5),
         lambda x, z: pairwise.rbf_kernel(x, z, gamma=-1.0),
         lambda x, z: pairwise.rbf_kernel(x, z, gamma="scale"),
         lambda x, z: pairwise.rbf_kernel(x, z, 1.0, 2.0),
@@ -121,6 +140,21 @@ def test_the_rest_is_the_originals(points, call):
         assert ours == theirs
     else:
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(("name", "words"), [("chebyshev", {}), ("minkowski", {"p": np.inf})])
+@pytest.mark.parametrize("w", [None, [1, 2, 0.5, 3]])
+def test_the_largest_difference_drops_nan_as_scipy_does(served, points, name, words, w):
+    x, z = points
+    x[2, 1], z[3] = np.nan, [np.inf, 1, np.nan, 2]
+    x[3] = z[3]
+    words = words if w is None else {**words, "w": w}
+    theirs, ours = both(lambda: distance.cdist(x, z, name, **words))
+    assert not np.isnan(theirs).any()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    theirs, ours = both(lambda: distance.pdist(x, name, **words))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    assert served == [(8, 6), (28,)]
 
 
 SKLEARN = {
@@ -169,6 +203,19 @@ def test_kernels_are_asked_for_whole_matrices(served, points):
         np.testing.assert_allclose(found, distance.cdist(x, z, "canberra"), rtol=1e-12)
         with pytest.raises(ValueError, match="NaN"):
             pairwise.pairwise_kernels(np.full((2, 2), np.nan), metric=k)
+
+
+@pytest.mark.parametrize("call", [pairwise.pairwise_kernels, pairwise.pairwise_distances])
+@pytest.mark.parametrize("text", ["sum(x*square(z))", "abs(sum(x - 2*z))"])
+def test_kernels_of_one_set_are_mirrored(served, points, call, text):
+    (x, z), k = points, mc.kernel(text)
+    for second, jobs in ((None, 1), (x, None), (x.copy(), 1), (z, 1), (None, 2)):
+        theirs = call(x, second, metric=k, n_jobs=jobs)
+        served.clear()
+        with mc.patch("sklearn"):
+            ours = getattr(pairwise, call.__name__)(x, second, metric=k, n_jobs=jobs)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+        assert served == [theirs.shape]
 
 
 def test_tables_of_scikit_learn_have_the_replacements():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 import threading
 
 import mercer as mc
@@ -125,9 +126,42 @@ def test_nan_and_infinity(patched):
         torch.testing.assert_close(
             torch.cdist(x, z, p, mode), ORIGINALS[0](x, z, p, mode), equal_nan=True
         )
-    largest = torch.cdist(x, z, math.inf)  # of which PyTorch drops NaN on the CPU
-    expected = [[math.nan, math.nan], [math.inf, math.nan], [1.0, math.inf]]
-    torch.testing.assert_close(largest, torch.tensor(expected), equal_nan=True)
+
+
+def with_nan(*shape):
+    x = points(*shape)
+    x[0, 0], x[1, 1] = math.nan, math.inf
+    return x
+
+
+def test_the_largest_difference_is_that_of_torch_where_one_is_nan(patched):
+    x, z = with_nan(4, 3), with_nan(5, 3)
+    expected = ORIGINALS[0](x, z, math.inf)
+    assert not expected.isnan().any()
+    torch.testing.assert_close(torch.cdist(x, z, math.inf), expected)
+    torch.testing.assert_close(torch.pdist(x, math.inf), ORIGINALS[1](x, math.inf), equal_nan=True)
+    with torch.no_grad():
+        assert torch.cdist(points(4, 3), z[2:], math.inf).shape == (4, 3)
+    assert len(patched) == 3
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("tracer", ["compile", "vmap", "make_fx", "trace"])
+def test_tracers_keep_the_largest_difference_of_torch(tracer):
+    x, z = with_nan(4, 3), with_nan(5, 3)
+
+    def largest(a, b):
+        return torch.cdist(a, b, p=math.inf)
+
+    call = {
+        "compile": lambda: torch.compile(largest, backend="eager", fullgraph=True),
+        "vmap": lambda: torch.vmap(lambda a, b: largest(a[None], b)[0], (0, None)),
+        "make_fx": lambda: torch.fx.experimental.proxy_tensor.make_fx(largest)(x[2:], z[2:]),
+        "trace": lambda: torch.jit.trace(largest, (x[2:], z[2:])),
+    }[tracer]
+    with mc.patch("torch.cdist"):
+        found = call()(x, z)
+    torch.testing.assert_close(found, ORIGINALS[0](x, z, math.inf))
 
 
 @pytest.mark.parametrize(
@@ -210,6 +244,31 @@ def test_tracers_see_a_call_and_earlier_scripts_the_original():
         assert "mercer.pairwise" in str(graph)
 
 
+def test_scripts_read_the_originals_within_a_block(patched):
+    x, z = points(4, 3), points(5, 3)
+
+    def distances(a: torch.Tensor, b: torch.Tensor):
+        mode = "donot_use_mm_for_euclid_dist"
+        return torch.cdist(a, b, p=1.5, compute_mode=mode), torch.pdist(a), torch.pdist(a, 3.0)
+
+    with pytest.warns(DeprecationWarning, match=r"torch\.jit"):
+        script = torch.jit.script(distances)
+    expected = ORIGINALS[0](x, z, 1.5), ORIGINALS[1](x), ORIGINALS[1](x, 3.0)
+    torch.testing.assert_close(script(x, z), expected)
+    assert not patched
+
+
+@pytest.mark.parametrize("name", ["cdist", "pdist"])
+def test_replacements_are_pickled_by_name(patched, name):
+    replacement = getattr(torch, name)
+    stored = pickle.dumps(replacement)
+    assert pickle.loads(stored) is replacement
+    assert replacement.__name__ == name
+    assert replacement.__doc__ == ORIGINALS[name == "pdist"].__doc__
+    mc.unpatch()
+    assert pickle.loads(stored) is ORIGINALS[name == "pdist"]
+
+
 @pytest.mark.parametrize("p", NORMS)
 def test_pdist(patched, p):
     for shape in ((6, 3), (1, 3), (0, 3), (4, 0)):
@@ -249,6 +308,38 @@ def test_blocks_nest_and_the_last_one_restores():
         assert torch.cdist is ORIGINALS[0]
         with mc.patch("torch.cdist"):
             pass
+    assert torch.cdist is ORIGINALS[0]
+
+
+def test_what_was_imported_within_a_block_is_the_original_after_it(patched):
+    kept, x, z = (torch.cdist, torch.pdist), points(4, 3), points(5, 3)
+    kept[0](x, z)
+    assert len(patched) == 1
+    mc.unpatch()
+    torch.testing.assert_close(kept[0](x, z, p=1.5), ORIGINALS[0](x, z, 1.5))
+    torch.testing.assert_close(kept[1](x), ORIGINALS[1](x))
+    assert len(patched) == 1
+    with mc.patch("torch.cdist"):
+        assert torch.cdist is kept[0]
+        kept[0](x, z)
+        kept[1](x)
+    assert len(patched) == 2
+
+
+def test_a_patch_is_entered_again():
+    made = mc.patch("torch.cdist")
+    for _ in range(2):
+        with made:
+            assert torch.cdist is not ORIGINALS[0]
+            with made:
+                pass
+            assert torch.cdist is not ORIGINALS[0]
+        assert torch.cdist is ORIGINALS[0]
+    with made:
+        mc.unpatch()
+        with made:
+            assert torch.cdist is not ORIGINALS[0]
+        assert torch.cdist is not ORIGINALS[0]
     assert torch.cdist is ORIGINALS[0]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +9,12 @@ import numpy as np
 
 import mercer as mc
 
-#: Metrics that give SciPy's values for all numbers, with the words that each takes.
+#: Metrics that give SciPy's values for all numbers, with the words that each takes. Weighted
+#: correlations of constant rows are the rounding of SciPy's own sums.
 _METRICS = {
     **dict.fromkeys(("euclidean", "sqeuclidean", "cityblock", "chebyshev", "canberra"), ("w",)),
-    **dict.fromkeys(("correlation", "cosine", "hamming"), ("w",)),
+    **dict.fromkeys(("cosine", "hamming"), ("w",)),
+    "correlation": (),
     "minkowski": ("p", "w"),
     "seuclidean": ("V",),
     "mahalanobis": ("VI",),
@@ -34,12 +35,19 @@ def _words(metric: Any, words: dict[str, Any]) -> dict[str, Any] | None:
     """The words of a metric that Mercer computes, in float64; None for others."""
     if isinstance(metric, mc.Kernel):
         return words
-    taken = _METRICS.get(metric, ()) if isinstance(metric, str) else ()
+    taken = _METRICS.get(metric) if isinstance(metric, str) else None
     given = {name: value for name, value in words.items() if value is not None}
-    if not taken or not given.keys() <= set(taken) or not given.get("p", 2) > 0:
+    if taken is None or not given.keys() <= set(taken) or not given.get("p", 2) > 0:
         return None
     given = {n: v if n == "p" else np.asarray(v, np.float64) for n, v in given.items()}
-    return given if (given.get("w", _ONE) >= 0).all() else None
+    w = given.get("w", _ONE)
+    return given if ((w >= 0) & (w < np.inf)).all() else None
+
+
+def _is_largest(metric: Any, words: dict[str, Any]) -> bool:
+    """Whether a distance is a largest difference, of which SciPy drops those that are NaN."""
+    name = metric if isinstance(metric, str) else None
+    return name == "chebyshev" or (name == "minkowski" and words.get("p", 2) == np.inf)
 
 
 def _served(verb: Callable[..., Any], sets: tuple[Any, ...], metric: Any, words: Any) -> Any:
@@ -49,13 +57,15 @@ def _served(verb: Callable[..., Any], sets: tuple[Any, ...], metric: Any, words:
     try:
         points = _points(*sets)
         given = _words(metric, {n: v for n, v in words.items() if n != "out"})
-        return None if points is None or given is None else verb(*points, metric=metric, **given)
+        if points is None or given is None:
+            return None
+        found = verb(*points, metric=metric, **given)
     except _REFUSED:
         return None
+    return None if _is_largest(metric, given) and np.isnan(found).any() else found
 
 
 def _cdist(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def cdist(XA: Any, XB: Any, metric: Any = "euclidean", **words: Any) -> Any:
         found = _served(mc.cdist, (XA, XB), metric, words)
         return original(XA, XB, metric, **words) if found is None else found
@@ -64,7 +74,6 @@ def _cdist(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _pdist(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def pdist(X: Any, metric: Any = "euclidean", **words: Any) -> Any:
         found = _served(mc.pdist, (X,), metric, words)
         return original(X, metric, **words) if found is None else found

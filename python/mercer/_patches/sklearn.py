@@ -35,7 +35,7 @@ def _of_gamma(text: str, plain: float | None = None) -> Callable[..., Any]:
         if gamma is None and plain is None:
             gamma = 1.0 / given["features"]
         is_number = isinstance(gamma, numbers.Real) and not isinstance(gamma, bool)
-        return (text, {"gamma": float(gamma)}) if is_number and gamma >= 0 else None
+        return (text, {"gamma": float(gamma)}) if is_number and 0 < gamma < np.inf else None
 
     return prepared
 
@@ -80,7 +80,6 @@ def _matrix(name: str, given: dict[str, Any]) -> Any:
 def _replaced(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(original)
 
-    @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
         found = None
         with contextlib.suppress(*_REFUSED):
@@ -92,28 +91,46 @@ def _replaced(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _of_kernels(original: Callable[..., Any]) -> Callable[..., Any]:
+def _options(words: dict[str, Any], offered: dict[str, Any]) -> dict[str, Any] | None:
+    """The words for a kernel, without the options of the function; None where one is no option."""
+    own = {n: v for n, v in words.items() if n not in offered}
+    given = [(words[name], kind) for name, kind in offered.items() if name in words]
+    return own if all(isinstance(value, kind) for value, kind in given) else None
+
+
+def _of_kernel(kernel: mc.Kernel, points: tuple[Any, Any], jobs: Any, words: Any) -> Any:
+    """The matrix of a kernel, mirrored as scikit-learn's loop on the pairs of one set does."""
+    x, y = points
+    found = mc.pairwise(kernel, x, None if y is x else y, **words)
+    if y is x and not kernel.symmetric and pairwise.effective_n_jobs(jobs) == 1:
+        found = np.triu(found) + np.triu(found, 1).T
+    return found
+
+
+def _of_kernels(offered: dict[str, Any], original: Callable[..., Any]) -> Callable[..., Any]:
     """pairwise_kernels and pairwise_distances: a kernel of Mercer is asked for a whole matrix."""
 
-    @functools.wraps(original)
-    def function(X: Any, Y: Any = None, metric: Any = None, **words: Any) -> Any:
-        found = None
-        if isinstance(metric, mc.Kernel):
-            own = {n: v for n, v in words.items() if n not in ("n_jobs", "filter_params")}
+    def function(X: Any, Y: Any = None, *args: Any, **words: Any) -> Any:
+        metric, found = args[0] if len(args) == 1 else words.get("metric"), None
+        if isinstance(metric, mc.Kernel) and not (args and "metric" in words):
+            own = _options({n: v for n, v in words.items() if n != "metric"}, offered)
             with contextlib.suppress(*_REFUSED):
-                points = _read(X, Y)
+                points = None if own is None else _read(X, Y)
                 if points is not None:
-                    x, y = points
-                    found = mc.pairwise(metric, x, None if y is x else y, **own)
-        if metric is not None:
-            words["metric"] = metric
-        return original(X, Y, **words) if found is None else found
+                    found = _of_kernel(metric, points, words.get("n_jobs"), own)
+        return original(X, Y, *args, **words) if found is None else found
 
     return function
 
 
+_JOBS = (numbers.Integral, type(None))
+
 REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     **{f"sklearn.metrics.pairwise.{n}": functools.partial(_replaced, n) for n in _FORMULAS},
-    "sklearn.metrics.pairwise.pairwise_kernels": _of_kernels,
-    "sklearn.metrics.pairwise.pairwise_distances": _of_kernels,
+    "sklearn.metrics.pairwise.pairwise_kernels": functools.partial(
+        _of_kernels, {"n_jobs": _JOBS, "filter_params": bool}
+    ),
+    "sklearn.metrics.pairwise.pairwise_distances": functools.partial(
+        _of_kernels, {"n_jobs": _JOBS}
+    ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -49,8 +49,21 @@ def _widened(points: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
+def _is_of_torch(p: Any, found: Tensor) -> bool:
+    """Whether a result is PyTorch's: on CPUs it drops NaN from a largest difference.
+
+    Numbers that a tracer hides may be NaN."""
+    if p != math.inf or found.device.type != "cpu":
+        return True
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    try:
+        return not found.isnan().any()
+    except RuntimeError:
+        return False
+
+
 def _cdist(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
     def cdist(
         x1: Tensor, x2: Tensor, p: float = 2.0,
         compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
@@ -58,11 +71,14 @@ def _cdist(original: Callable[..., Any]) -> Callable[..., Any]:
         points = _widened((x1, x2))
         if compute_mode in _MODES and _is_served(*points):
             try:
-                return mc.cdist(*points, p=p)
+                found = mc.cdist(*points, p=p)
+                if _is_of_torch(p, found):
+                    return found
             except _REFUSED:
                 pass
         return original(x1, x2, p=p, compute_mode=compute_mode)
 
+    cdist.__prepare_scriptable__ = lambda: original
     return cdist
 
 
@@ -70,12 +86,17 @@ def _pdist(original: Callable[..., Any]) -> Callable[..., Any]:
     def pdist(input: Tensor, p: float = 2) -> Tensor:
         if _is_served(input) and input.ndim == 2:
             try:
-                return mc.pdist(input, p=p)
+                found = mc.pdist(input, p=p)
+                if _is_of_torch(p, found):
+                    return found
             except _REFUSED:
                 pass
         return original(input, p)
 
-    pdist.__doc__ = original.__doc__
+    def scripted(input: Tensor, p: float = 2.0) -> Tensor:
+        return original(input, p)
+
+    pdist.__prepare_scriptable__ = lambda: scripted
     return pdist
 
 
