@@ -101,7 +101,7 @@ class Costs:
         return self.dtype == "float64" and is_large
 
     def is_worth_a_try(self) -> bool:
-        """Whether the first pivots are cheap beside a factor."""
+        """Whether the first pivots are cheap compared with a factor."""
         return self.preparation(BLOCK) <= PIVOTS * self.factor(self.may_refine)
 
 

@@ -12,7 +12,8 @@
 #define MERCER_MERGED_COLUMNS 8  // of products, by a thread (merge.cuh)
 #define MERCER_MERGES_BESIDE 4   // warps that have neighbouring columns of the same rows
 #define MERCER_NO_PRODUCTS 0xffffffffu
-// No: not asked, or sizes forbid it. Yes. No: a tile found values out of range, or a sample did.
+// Whether pieces of 16 bits carry the values: no, since nobody asked or sizes forbid it; yes; no, since a tile found
+// values out of range; no, since a sample did.
 #define MERCER_RATED_NO 0
 #define MERCER_RATED_YES 1
 #define MERCER_RATED_BEYOND 2
