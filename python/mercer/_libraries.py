@@ -15,8 +15,8 @@ FOLDERS = (
     "nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cusolver/lib", "nvidia/cublas/lib",
     "nvidia/cusparse/lib", "nvidia/nvjitlink/lib", "torch/lib",
 )  # fmt: skip
-# LAPACK in packages of Python: OpenBLAS as a wheel of its own, where somebody has installed it, with
-# integers of 64 bits or 32; last the copies that NumPy and SciPy compute with.
+# LAPACK in packages of Python: OpenBLAS as a wheel of its own, where somebody has installed it,
+# with integers of 64 bits or 32; last the copies that NumPy and SciPy compute with.
 LAPACK = (
     ("scipy_openblas64/lib/libscipy_openblas64_.so", False),
     ("scipy_openblas32/lib/libscipy_openblas.so", False),
