@@ -1,8 +1,9 @@
-# cmake -DFOLDER=… -DNAMES=a;b -DOUTPUT=… -P embed_text.cmake: writes a .cpp that holds the files of FOLDER as text.
+# cmake -DFILES=a;b -DOUTPUT=… -P embed_text.cmake: writes a .cpp that holds the files as text, by their names.
 # A raw string a line, which the compiler joins: no literal comes near a compiler's limit, nothing needs escaping.
 set(rows "")
-foreach(name IN LISTS NAMES)
-  file(READ "${FOLDER}/${name}" text)
+foreach(file IN LISTS FILES)
+  get_filename_component(name ${file} NAME)
+  file(READ "${file}" text)
   string(FIND "${text}" ")mercer\"" clash)
   if(NOT clash EQUAL -1)
     message(FATAL_ERROR "embed_text: ${name} must not contain )mercer\", which ends a raw string here.")
@@ -11,7 +12,7 @@ foreach(name IN LISTS NAMES)
   string(APPEND rows "    {\"${name}\",\n     R\"mercer(${text})mercer\"},\n")
 endforeach()
 file(WRITE "${OUTPUT}" "// Written by cmake/embed_text.cmake from src/kernels/cuda/.
-#include \"codegen/cuda_text.h\"
+#include \"codegen/cuda/cuda_text.h\"
 
 namespace mercer::codegen {
 

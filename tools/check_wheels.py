@@ -28,7 +28,7 @@ NOTICES = {f"{name}.txt" for name in ("fmt", "xbyak", "xxhash", "nanobind", "llv
 OF_SDIST = (
     "pyproject.toml", "CMakeLists.txt", "PKG-INFO", "README.md", "CHANGELOG.md", "LICENSE",
     "cmake/python.cmake", "cmake/cuda_store.txt", "cmake/module.map", "include/mercer/pairwise.h",
-    "src/kernels/cuda/prelude.cuh", "python/src/module.cpp", "python/mercer/py.typed",
+    "src/kernels/cuda/common/prelude.cuh", "python/src/module.cpp", "python/mercer/py.typed",
     "python/mercer/_mercer.pyi", "tools/debian-packages.txt",
 )  # fmt: skip
 OLDEST_NUMPY = "numpy==1.26.*"

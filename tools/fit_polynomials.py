@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Fits the polynomials and tables of src/ir/math_coefficients.h.
+"""Fits the polynomials and tables of src/ir/lower/math_coefficients.h.
 
-    tools/fit_polynomials.py > src/ir/math_coefficients.h        (needs mpmath)
+    tools/fit_polynomials.py > src/ir/lower/math_coefficients.h        (needs mpmath)
 
 Polynomials are minimax in relative error (Remez exchange, 60 digits), then rounded coefficient by
 coefficient to the type, from the lowest up; after each of the first three the rest is fitted again
@@ -355,7 +355,7 @@ def powers():
 
 
 HEAD = """// Coefficients and tables of the elementary functions, made by
-//   tools/fit_polynomials.py > src/ir/math_coefficients.h
+//   tools/fit_polynomials.py > src/ir/lower/math_coefficients.h
 // Polynomials ascend in the power. Names end in the type whose rounding they carry.
 #pragma once
 

@@ -1,7 +1,7 @@
 """Directives that print Mercer's own tables, so that the documentation cannot fall behind the code.
 
 ``{zoo-table} metrics``, ``{zoo-table} kernels``: the rows of src/formula/zoo.cpp, from the package.
-``{env-table}``: the environment variables, read from src/core/env.cpp.
+``{env-table}``: the environment variables, read from src/core/system/env.cpp.
 ``{bench-table} h200``: the newest file of that GPU in bench/results.
 """
 

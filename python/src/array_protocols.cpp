@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "arrays.h"
-#include "core/cuda_driver.h"
+#include "core/devices/cuda_driver.h"
 
 namespace mercer::python {
 namespace {

@@ -1,5 +1,5 @@
-// The passes of a backward (ops/backward_plan.h), for the rules of differentiation in mercer/_torch.
-#include "ops/backward_plan.h"
+// The passes of a backward (ops/pairs/backward_plan.h), for the rules of differentiation in mercer/_torch.
+#include "ops/pairs/backward_plan.h"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/cuda_driver.h"
-#include "plan/backward_costs.h"
+#include "core/devices/cuda_driver.h"
+#include "plan/backward/backward_costs.h"
 #include "symbols.h"
 
 namespace mercer::python {

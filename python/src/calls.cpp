@@ -5,8 +5,8 @@
 #include <charconv>
 
 #include "mercer/error.h"
-#include "ops/call.h"
 #include "ops/context.h"
+#include "ops/pairs/call.h"
 #include "symbols.h"
 
 namespace mercer::python {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "arrays.h"
-#include "backend/cuda/rehearsal.h"
-#include "core/parallel.h"
+#include "backend/cuda/runtime/rehearsal.h"
+#include "core/system/parallel.h"
 #include "gil.h"
 #include "mercer/explain.h"
 #include "mercer/pairwise.h"

@@ -6,13 +6,13 @@
 #include <nanobind/nanobind.h>
 
 #include "arrays.h"
-#include "ir/ops.h"
-#include "ir/passes.h"
-#include "ir/point_form.h"
-#include "ir/ptx.h"
-#include "ir/split.h"
-#include "plan/linear_form.h"
-#include "plan/weight_form.h"
+#include "ir/expr/ops.h"
+#include "ir/expr/ptx.h"
+#include "ir/passes/passes.h"
+#include "ir/passes/point_form.h"
+#include "ir/passes/split.h"
+#include "plan/backward/weight_form.h"
+#include "plan/forms/linear_form.h"
 #include "symbols.h"
 
 namespace mercer::python {

@@ -8,7 +8,7 @@
 
 #include "core/dtype_error.h"
 #include "formula/suggest.h"
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "libraries.h"
 #include "symbols.h"
 

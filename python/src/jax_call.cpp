@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "mercer/error.h"
-#include "ops/call.h"
+#include "ops/pairs/call.h"
 #include "settings.h"
 
 namespace mercer::python {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/cuda_driver.h"
+#include "core/devices/cuda_driver.h"
 #include "mercer/error.h"
 #include "mercer/kron.h"
 #include "mercer/linalg.h"

@@ -13,10 +13,10 @@
 #include "arrays.h"
 #include "calls.h"
 #include "jax_call.h"
-#include "ops/call.h"
-#include "ops/factor_name.h"
-#include "ops/kron_call.h"
 #include "mercer/tune.h"
+#include "ops/kron/factor_name.h"
+#include "ops/kron/kron_call.h"
+#include "ops/pairs/call.h"
 #include "queues.h"
 #include "symbols.h"
 

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <map>
 
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "libraries.h"
 #include "symbols.h"
 

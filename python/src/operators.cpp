@@ -7,7 +7,7 @@
 
 #include "backend/row_sums.h"
 #include "gil.h"
-#include "ops/call.h"
+#include "ops/pairs/call.h"
 #include "symbols.h"
 
 namespace mercer::python {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <variant>
 
-#include "core/cuda_driver.h"
+#include "core/devices/cuda_driver.h"
 #include "linalg_docs.h"
 #include "operators.h"
 #include "ops/context.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "calls.h"
-#include "core/cuda_driver.h"
+#include "core/devices/cuda_driver.h"
 
 namespace mercer::python {
 namespace {

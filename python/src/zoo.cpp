@@ -8,10 +8,10 @@
 #include <map>
 #include <unordered_map>
 
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "libraries.h"
 #include "mercer/error.h"
-#include "ops/prepared.h"
+#include "ops/pairs/prepared.h"
 #include "symbols.h"
 
 namespace mercer::python {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/parallel.h"
+#include "core/system/parallel.h"
 #include "mercer/device.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"

@@ -1,5 +1,6 @@
 // Columns that conjugate gradients solve for, on the CPU or a CUDA device: all that is done with them beside products
-// with the operator and the preconditioner. What a column does next is decided where it lies (kernels/cuda/cg_state.h).
+// with the operator and the preconditioner. What a column does next is decided where it lies
+// (kernels/cuda/linalg/cg_state.h).
 #pragma once
 
 #include <cmath>
@@ -8,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/parallel.h"
-#include "kernels/cuda/cg_state.h"
+#include "core/system/parallel.h"
+#include "kernels/cuda/linalg/cg_state.h"
 #include "mercer/device.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"

@@ -12,7 +12,7 @@
 
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"
-#include "plan/gpu/costs.h"
+#include "plan/gpu/costs/costs.h"
 
 namespace mercer {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/small_matrix.h"
-#include "core/parallel.h"
+#include "core/system/parallel.h"
 #include "mercer/device.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"

@@ -1,6 +1,6 @@
 #include "backend/small_matrix.h"
 
-#include "core/lapack.h"
+#include "core/devices/lapack.h"
 
 namespace mercer {
 namespace {

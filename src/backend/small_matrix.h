@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/parallel.h"
+#include "core/system/parallel.h"
 
 namespace mercer {
 

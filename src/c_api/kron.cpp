@@ -2,7 +2,7 @@
 #include "mercer/kron.h"
 
 #include "c_api/border.h"
-#include "ops/factor_name.h"
+#include "ops/kron/factor_name.h"
 
 namespace mercer::c_api {
 namespace {

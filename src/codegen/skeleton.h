@@ -1,8 +1,8 @@
-// What the two implementations of the skeletons (plan/kernel.h) share.
+// What the two implementations of the skeletons (plan/cpu/kernel.h) share.
 #pragma once
 
-#include "ir/program.h"
-#include "plan/kernel.h"
+#include "ir/expr/program.h"
+#include "plan/cpu/kernel.h"
 
 namespace mercer::codegen {
 

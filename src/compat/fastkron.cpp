@@ -7,7 +7,7 @@
 
 #include "compat/fastkron_handle.h"
 #include "compat/fastkron_product.h"
-#include "core/cuda_driver.h"
+#include "core/devices/cuda_driver.h"
 #include "mercer/compat/fastkronMg.h"
 
 namespace mercer::compat::fastkron {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "c_api/border.h"
-#include "core/mutex.h"
+#include "core/system/mutex.h"
 #include "mercer/compat/fastkron.h"
 
 namespace mercer::compat::fastkron {

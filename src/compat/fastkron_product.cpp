@@ -11,9 +11,9 @@
 #include <span>
 #include <utility>
 
-#include "core/cuda_driver.h"
+#include "core/devices/cuda_driver.h"
 #include "mercer/tune.h"
-#include "ops/call.h"
+#include "ops/pairs/call.h"
 
 namespace mercer::compat::fastkron {
 namespace {

@@ -1,7 +1,7 @@
 #include "core/aligned.h"
 
-#include "core/env.h"
-#include "core/mutex.h"
+#include "core/system/env.h"
+#include "core/system/mutex.h"
 
 namespace mercer {
 

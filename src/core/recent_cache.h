@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "core/mutex.h"
+#include "core/system/mutex.h"
 
 namespace mercer {
 

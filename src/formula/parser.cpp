@@ -1,7 +1,7 @@
 // Text to expression: recursive descent with binding strengths (grammar: docs/reference/grammar.md).
 //
 //   formula    = { name "=" expression ";" } expression
-//   expression = prefix { infix expression }            strengths in ir/syntax.h
+//   expression = prefix { infix expression }            strengths in ir/expr/syntax.h
 //   prefix     = ("-" | "!") prefix | power
 //   power      = primary [ "^" prefix ]
 //   primary    = number | name | name "(" arguments ")" | leaf [ "[" index "]" ] | "(" expression ")"
@@ -20,9 +20,9 @@
 #include "core/error.h"
 #include "formula/lexer.h"
 #include "formula/suggest.h"
-#include "ir/ops.h"
-#include "ir/ptx.h"
-#include "ir/syntax.h"
+#include "ir/expr/ops.h"
+#include "ir/expr/ptx.h"
+#include "ir/expr/syntax.h"
 #include "mercer/formula.h"
 
 namespace mercer {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "ir/syntax.h"
+#include "ir/expr/syntax.h"
 
 namespace mercer::formula {
 namespace {

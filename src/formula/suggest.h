@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ir/ops.h"
+#include "ir/expr/ops.h"
 
 namespace mercer::formula {
 

@@ -18,7 +18,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/mutex.h"
+#include "core/system/mutex.h"
 #include "formula/suggest.h"
 
 namespace mercer {

@@ -1,10 +1,10 @@
 #include "jit/compile.h"
 
-#include "codegen/interpreted_kernels.h"
-#include "codegen/x86_emit.h"
+#include "codegen/interpreter/interpreted_kernels.h"
+#include "codegen/x86/x86_emit.h"
 #include "core/error.h"
-#include "core/exec_memory.h"
-#include "core/log.h"
+#include "core/system/exec_memory.h"
+#include "core/system/log.h"
 
 namespace mercer::jit {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <memory>
 
-#include "core/mutex.h"
-#include "plan/kernel.h"
-#include "plan/planner.h"
+#include "core/system/mutex.h"
+#include "plan/cpu/kernel.h"
+#include "plan/cpu/planner.h"
 
 namespace mercer::jit {
 

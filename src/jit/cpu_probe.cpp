@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "codegen/cpu_probe.h"
+#include "codegen/x86/cpu_probe.h"
 #include "core/error.h"
-#include "core/exec_memory.h"
+#include "core/system/exec_memory.h"
 #include "mercer/device.h"
 
 namespace mercer::jit {

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "mercer/device.h"
-#include "plan/fit_ports.h"
+#include "plan/cpu/fit_ports.h"
 
 namespace mercer::jit {
 

@@ -15,15 +15,15 @@
 #include <thread>
 #include <utility>
 
-#include "codegen/cuda_program.h"
-#include "codegen/cuda_text.h"
-#include "core/env.h"
+#include "codegen/cuda/cuda_program.h"
+#include "codegen/cuda/cuda_text.h"
+#include "core/devices/nvrtc.h"
 #include "core/error.h"
 #include "core/hash.h"
-#include "core/log.h"
-#include "core/mutex.h"
-#include "core/nvrtc.h"
-#include "core/parallel.h"
+#include "core/system/env.h"
+#include "core/system/log.h"
+#include "core/system/mutex.h"
+#include "core/system/parallel.h"
 
 namespace mercer::jit {
 namespace {

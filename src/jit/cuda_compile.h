@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "core/file_cache.h"
-#include "core/mutex.h"
+#include "core/system/file_cache.h"
+#include "core/system/mutex.h"
 
 namespace mercer::jit {
 

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/devices/nvrtc.h"
 #include "core/error.h"
 #include "core/hash.h"
-#include "core/mutex.h"
-#include "core/nvrtc.h"
+#include "core/system/mutex.h"
 
 namespace mercer::jit {
 namespace {

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <string>
 
-#include "core/cuda_driver.h"
-#include "core/mutex.h"
+#include "core/devices/cuda_driver.h"
+#include "core/system/mutex.h"
 #include "jit/cuda_compile.h"
 
 namespace mercer::jit {

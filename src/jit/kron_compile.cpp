@@ -1,10 +1,10 @@
 #include "jit/kron_compile.h"
 
-#include "codegen/kron_emit.h"
-#include "codegen/kron_portable.h"
+#include "codegen/interpreter/kron_portable.h"
+#include "codegen/x86/kron_emit.h"
 #include "core/error.h"
-#include "core/exec_memory.h"
-#include "core/log.h"
+#include "core/system/exec_memory.h"
+#include "core/system/log.h"
 
 namespace mercer::jit {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "jit/compile.h"
-#include "plan/kron_step.h"
+#include "plan/kron/kron_step.h"
 
 namespace mercer::jit {
 

@@ -11,12 +11,12 @@
 #include <thread>
 #include <utility>
 
-#include "core/env.h"
+#include "core/devices/nvrtc.h"
 #include "core/error.h"
-#include "core/log.h"
-#include "core/mutex.h"
-#include "core/nvrtc.h"
-#include "core/parallel.h"
+#include "core/system/env.h"
+#include "core/system/log.h"
+#include "core/system/mutex.h"
+#include "core/system/parallel.h"
 
 namespace mercer::jit {
 namespace {

@@ -3,9 +3,10 @@
 //   first call   NVRTC --Ofast-compile=mid, a third of the time ---> runs once
 //                NVRTC as always, then, on a thread --------------> cache on disk, second call
 //
-// Both have the same results to the bit: nothing is contracted or reordered for a kernel (backend/cuda/kernels.h,
-// cuda_source), so the levels differ in the order of instructions, in loops unrolled and values kept in registers. The
-// text sees MERCER_QUICK: its steps are functions then (MERCER_STEP), which the compiler takes side by side.
+// Both have the same results to the bit: nothing is contracted or reordered for a kernel
+// (backend/cuda/runtime/kernels.h, cuda_source), so the levels differ in the order of instructions, in loops unrolled
+// and values kept in registers. The text sees MERCER_QUICK: its steps are functions then (MERCER_STEP), which the
+// compiler takes side by side.
 #pragma once
 
 #include <future>

@@ -3,8 +3,8 @@
 //   for each verb, shape, dtype and layout:  verb(f, zeros[m, k], zeros[n, k], …)
 //
 // On the CPU a plan depends on the sizes only where they are small, so the call is made on a corner of the arrays, a
-// few points with all their features. On CUDA it is rehearsed (backend/cuda/rehearsal.h): once to list the kernels of
-// all calls, which are compiled together, and on a device of this machine once more to load them.
+// few points with all their features. On CUDA it is rehearsed (backend/cuda/runtime/rehearsal.h): once to list the
+// kernels of all calls, which are compiled together, and on a device of this machine once more to load them.
 #include "mercer/compile.h"
 
 #include <fmt/format.h>
@@ -14,9 +14,9 @@
 #include <cstddef>
 
 #include "core/error.h"
-#include "ops/call.h"
 #include "ops/compile_sources.h"
-#include "plan/gpu_floor.h"
+#include "ops/pairs/call.h"
+#include "plan/gpu/floor.h"
 
 namespace mercer {
 namespace {

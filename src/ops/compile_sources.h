@@ -9,7 +9,8 @@
 
 namespace mercer::ops {
 
-/// A store has kernels besides those of the calls: of bare sums, for first calls of other formulas (plan/bare_sums.h).
+/// A store has kernels besides those of the calls: of bare sums, for first calls of other formulas
+/// (plan/forms/bare_sums.h).
 enum class SourcesOf : bool { calls, store };
 
 /// The kernels of every combination of the request on this device, or for this architecture without a device; equal

@@ -2,19 +2,19 @@
 
 #include <fmt/format.h>
 
-#include "core/cpu_features.h"
-#include "core/cuda_driver.h"
-#include "core/cuda_solver.h"
-#include "core/env.h"
+#include "core/devices/cuda_driver.h"
+#include "core/devices/cuda_solver.h"
+#include "core/devices/lapack.h"
+#include "core/devices/nvrtc.h"
 #include "core/error.h"
-#include "core/exec_memory.h"
-#include "core/lapack.h"
-#include "core/log.h"
-#include "core/mutex.h"
-#include "core/nvrtc.h"
+#include "core/system/cpu_features.h"
+#include "core/system/env.h"
+#include "core/system/exec_memory.h"
+#include "core/system/log.h"
+#include "core/system/mutex.h"
 #include "mercer/explain.h"
-#include "ops/device_costs.h"
 #include "ops/settings.h"
+#include "ops/tune/device_costs.h"
 #include "plan/target.h"
 
 namespace mercer {

@@ -6,13 +6,13 @@
 #include <memory>
 #include <optional>
 
-#include "backend/cpu/kron_kernels.h"
+#include "backend/cpu/kron/kron_kernels.h"
 #include "backend/cpu/operations.h"
-#include "backend/cuda/kron.h"
+#include "backend/cuda/kron/kron.h"
 #include "backend/cuda/operations.h"
-#include "core/mutex.h"
-#include "core/parallel.h"
 #include "core/recent_cache.h"
+#include "core/system/mutex.h"
+#include "core/system/parallel.h"
 #include "mercer/device.h"
 #include "plan/gpu/ways.h"
 

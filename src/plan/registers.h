@@ -4,8 +4,8 @@
 #include <array>
 #include <vector>
 
-#include "ir/program.h"
-#include "plan/kernel.h"
+#include "ir/expr/program.h"
+#include "plan/cpu/kernel.h"
 #include "plan/target.h"
 
 namespace mercer::plan {

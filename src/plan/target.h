@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "ir/program.h"
+#include "ir/expr/program.h"
 #include "mercer/device.h"
 #include "mercer/tensor.h"
-#include "plan/cpu_rows.h"
+#include "plan/cpu/cpu_rows.h"
 
 namespace mercer::plan {
 

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "core/lapack.h"
+#include "core/devices/lapack.h"
 #include "device/source_folder.h"
 
 namespace mercer::testing {

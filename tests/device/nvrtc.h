@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/cuda_driver.h"
-#include "core/nvrtc.h"
+#include "core/devices/cuda_driver.h"
+#include "core/devices/nvrtc.h"
 #include "device/source_folder.h"
 
 namespace mercer::testing {

@@ -1,4 +1,4 @@
-// cuSOLVER and cuBLAS over the emulator's memory, by LAPACK: the functions of core/cuda_solver.h.
+// cuSOLVER and cuBLAS over the emulator's memory, by LAPACK: the functions of core/devices/cuda_solver.h.
 //
 // Arguments are checked as a device would have them: handles with a stream, matrices and buffers of device memory from
 // the first element to the last, as much scratch memory as was asked for (which is overwritten), sizes in 32 bits for
@@ -16,7 +16,7 @@
 #include <numeric>
 #include <vector>
 
-#include "core/lapack.h"
+#include "core/devices/lapack.h"
 #include "device/lapack.h"
 
 namespace {

@@ -14,7 +14,7 @@
 
 #include "core/half.h"
 #include "fuzz/formula_generator.h"
-#include "ir/evaluate.h"
+#include "ir/expr/evaluate.h"
 #include "ops/testing.h"
 
 namespace mercer::fuzz {

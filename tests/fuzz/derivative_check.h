@@ -15,8 +15,8 @@
 #include "core/error.h"
 #include "fuzz/call_case.h"
 #include "fuzz/error_bound.h"
-#include "ir/evaluate.h"
-#include "ir/ops.h"
+#include "ir/expr/evaluate.h"
+#include "ir/expr/ops.h"
 
 namespace mercer::fuzz {
 

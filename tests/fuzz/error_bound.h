@@ -23,9 +23,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ir/evaluate.h"
-#include "ir/expr.h"
-#include "ir/ops.h"
+#include "ir/expr/evaluate.h"
+#include "ir/expr/expr.h"
+#include "ir/expr/ops.h"
 
 namespace mercer::fuzz {
 

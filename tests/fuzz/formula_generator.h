@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "ir/expr.h"
-#include "ir/ops.h"
-#include "ir/passes.h"
+#include "ir/expr/expr.h"
+#include "ir/expr/ops.h"
+#include "ir/passes/passes.h"
 
 namespace mercer::fuzz {
 

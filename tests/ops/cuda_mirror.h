@@ -21,7 +21,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/cuda_driver.h"
+#include "core/devices/cuda_driver.h"
 #include "core/error.h"
 #include "device/nvrtc.h"
 #include "mercer/mercer.h"

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "ops/context.h"
 #include "ops/testing.h"
 

@@ -15,7 +15,7 @@
 
 #include "core/error.h"
 #include "core/half.h"
-#include "ir/evaluate.h"
+#include "ir/expr/evaluate.h"
 #include "mercer/mercer.h"
 #include "ops/cuda_mirror.h"
 

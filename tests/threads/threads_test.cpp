@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/file_cache.h"
 #include "core/recent_cache.h"
+#include "core/system/file_cache.h"
 #include "core/testing.h"
 #include "jit/quick_compile.h"
 #include "mercer/kron.h"

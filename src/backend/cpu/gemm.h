@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cpu/operations.h"
-#include "core/lapack.h"
+#include "core/devices/lapack.h"
 
 namespace mercer::cpu {
 

@@ -4,9 +4,9 @@
 
 #include <atomic>
 
-#include "backend/cpu/output.h"
-#include "backend/cpu/pair_engine.h"
-#include "core/parallel.h"
+#include "backend/cpu/pack/output.h"
+#include "backend/cpu/pairs/pair_engine.h"
+#include "core/system/parallel.h"
 
 namespace mercer::cpu {
 

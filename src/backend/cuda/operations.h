@@ -1,8 +1,8 @@
 // The CUDA drivers: each puts the kernels of a call into its stream and returns. Arguments are checked by ops/ before.
 #pragma once
 
-#include "backend/cuda/job.h"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/runtime/job.h"
+#include "backend/cuda/runtime/kernels.h"
 
 namespace mercer::cuda {
 
@@ -12,7 +12,7 @@ void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
 /// out[..., m, e] = sum over n of f(x_m, z_n) v[..., n, e]: v [N, E], out [M, E].
 void product(const PairKernels& kernels, const PairJob& job, const JobOperand& v, std::int64_t columns,
              const JobMatrix& out);
-/// As above, with values of the pairs that are stored, some rows and points n at a time (plan/value_products.h).
+/// As above, with values of the pairs that are stored, some rows and points n at a time (plan/gpu/value_products.h).
 void product(const PairKernels& pairs, const FieldKernels& field, const PairJob& job, const JobOperand& v,
              std::int64_t columns, const JobMatrix& out);
 

@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "backend/block_basis.h"
-#include "backend/cpu/dense_matrix.h"
+#include "backend/cpu/linalg/dense_matrix.h"
 #include "mercer/linalg.h"
-#include "ops/call.h"
 #include "ops/context.h"
+#include "ops/pairs/call.h"
 
 namespace mercer::ops {
 

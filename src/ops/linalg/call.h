@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/dense.h"
-#include "backend/cuda/dense.h"
+#include "backend/cpu/linalg/dense.h"
+#include "backend/cuda/linalg/dense.h"
 #include "backend/dense_job.h"
 #include "mercer/linalg.h"
-#include "ops/call.h"
 #include "ops/context.h"
+#include "ops/pairs/call.h"
 
 namespace mercer::ops {
 

@@ -5,16 +5,16 @@
 //                        beta = (P^-1 r)^T r / z^T r before;  z = P^-1 r;  p = z + beta p
 //
 // or minimal residuals, which share the rounds. A round is one product with the operator, of which every column makes
-// what it needs (kernels/cuda/cg_state.h).
+// what it needs (kernels/cuda/linalg/cg_state.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "backend/cg_columns.h"
-#include "backend/cuda/rehearsal.h"
+#include "backend/cuda/runtime/rehearsal.h"
 #include "core/dtype_error.h"
 #include "core/error.h"
-#include "core/parallel.h"
+#include "core/system/parallel.h"
 #include "ops/linalg/block_method.h"
 #include "ops/linalg/low_rank_parts.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/parallel.h"
+#include "core/system/parallel.h"
 #include "ops/linalg/block_method.h"
 
 namespace mercer::linalg {

@@ -3,11 +3,11 @@
 #include <memory>
 #include <optional>
 
-#include "backend/cpu/dense_matrix.h"
-#include "backend/cuda/device_blas.h"
-#include "backend/cuda/few_columns.h"
-#include "backend/cuda/rehearsal.h"
-#include "backend/cuda/workspace.h"
+#include "backend/cpu/linalg/dense_matrix.h"
+#include "backend/cuda/gemm/device_blas.h"
+#include "backend/cuda/gemm/few_columns.h"
+#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/cuda/runtime/workspace.h"
 #include "backend/row_sums.h"
 #include "core/aligned.h"
 #include "core/dtype_error.h"

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <numeric>
 
-#include "backend/cpu/dense_matrix.h"
-#include "backend/cuda/device_blas.h"
-#include "backend/cuda/workspace.h"
+#include "backend/cpu/linalg/dense_matrix.h"
+#include "backend/cuda/gemm/device_blas.h"
+#include "backend/cuda/runtime/workspace.h"
 #include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"

@@ -1,7 +1,7 @@
 #include "plan/cpu/forms.h"
 
 #include "mercer/formula.h"
-#include "plan/planner.h"
+#include "plan/cpu/planner.h"
 
 namespace mercer::plan::cpu {
 namespace {

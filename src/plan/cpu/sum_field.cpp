@@ -1,7 +1,7 @@
 #include "plan/cpu/sum_field.h"
 
-#include "ir/passes.h"
-#include "ir/split.h"
+#include "ir/passes/passes.h"
+#include "ir/passes/split.h"
 #include "mercer/formula.h"
 
 namespace mercer::plan::cpu {

@@ -2,7 +2,7 @@
 // one sum of (x - z)^2 or of x z.
 #pragma once
 
-#include "ir/expr.h"
+#include "ir/expr/expr.h"
 #include "plan/cpu/forms.h"
 
 namespace mercer::plan::cpu {

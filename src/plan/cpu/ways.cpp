@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/integers.h"
-#include "plan/planner.h"
+#include "plan/cpu/planner.h"
 #include "plan/promotion.h"
 
 namespace mercer::plan::cpu {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "plan/absolute_sums.h"
-#include "plan/separate_sums.h"
+#include "plan/forms/absolute_sums.h"
+#include "plan/forms/separate_sums.h"
 
 namespace mercer::plan {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "plan/bilinear.h"
+#include "plan/forms/bilinear.h"
 
 namespace mercer::plan {
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "ir/passes.h"
-#include "plan/absolute_sums.h"
-#include "plan/bilinear.h"
+#include "ir/passes/passes.h"
+#include "plan/forms/absolute_sums.h"
+#include "plan/forms/bilinear.h"
 
 namespace mercer::plan {
 namespace {

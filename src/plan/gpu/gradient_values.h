@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "plan/gpu_field.h"
+#include "plan/gpu/field.h"
 
 namespace mercer::plan {
 

@@ -4,12 +4,12 @@
 
 #include "core/integers.h"
 #include "core/key.h"
-#include "ir/safe_field.h"
+#include "ir/passes/safe_field.h"
+#include "plan/forms/rank_field.h"
 #include "plan/gpu/gradient_values.h"
 #include "plan/gpu/pair_ways.h"
+#include "plan/gpu/stored_sums.h"
 #include "plan/gpu/stored_ways.h"
-#include "plan/rank_field.h"
-#include "plan/stored_sums.h"
 
 namespace mercer::plan {
 namespace {

@@ -1,11 +1,11 @@
-// Tiles of kernels whose pairs are added up feature by feature (kernels/cuda/pair_tile.cuh), as they were measured on a
-// generation of GPUs (rows: plan/targets/cuda_tiles.cpp). A tile is part of a kernel's text, and its shape part of the
-// order in which folds add up.
+// Tiles of kernels whose pairs are added up feature by feature (kernels/cuda/pairs/pair_tile.cuh), as they were
+// measured on a generation of GPUs (rows: plan/targets/cuda_tiles.cpp). A tile is part of a kernel's text, and its
+// shape part of the order in which folds add up.
 #pragma once
 
 #include <array>
 
-#include "plan/gpu_plan.h"
+#include "plan/gpu/plan.h"
 
 namespace mercer::plan {
 

@@ -1,11 +1,11 @@
 #include "plan/gpu/pair_ways.h"
 
 #include "core/integers.h"
-#include "plan/differences.h"
-#include "plan/expanded.h"
+#include "plan/forms/differences.h"
+#include "plan/forms/expanded.h"
+#include "plan/forms/sum_planes.h"
 #include "plan/gpu/stored_ways.h"
-#include "plan/sum_planes.h"
-#include "plan/value_products.h"
+#include "plan/gpu/value_products.h"
 
 namespace mercer::plan {
 namespace {

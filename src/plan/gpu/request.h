@@ -6,8 +6,8 @@
 #include "mercer/device.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"
-#include "plan/further_sums.h"
-#include "plan/gpu_field.h"
+#include "plan/backward/further_sums.h"
+#include "plan/gpu/field.h"
 
 namespace mercer::plan {
 

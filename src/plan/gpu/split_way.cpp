@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "plan/feature_split.h"
+#include "plan/forms/feature_split.h"
 #include "plan/gpu/pair_ways.h"
 
 namespace mercer::plan {

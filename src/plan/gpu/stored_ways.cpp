@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "core/key.h"
+#include "plan/forms/sum_planes.h"
 #include "plan/gpu/pair_ways.h"
-#include "plan/sum_planes.h"
-#include "plan/value_products.h"
+#include "plan/gpu/value_products.h"
 
 namespace mercer::plan {
 namespace {

@@ -9,11 +9,11 @@
 #include <variant>
 #include <vector>
 
-#include "ir/passes.h"
+#include "ir/passes/passes.h"
 #include "plan/forms/forms.h"
-#include "plan/gpu/costs.h"
+#include "plan/gpu/costs/costs.h"
+#include "plan/gpu/field.h"
 #include "plan/gpu/request.h"
-#include "plan/gpu_field.h"
 #include "plan/ways.h"
 
 namespace mercer::plan {

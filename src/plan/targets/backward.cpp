@@ -1,6 +1,6 @@
 // What backwards cost, a row for each generation. Other points take 40 launches more, half a millisecond: measured on
 // two cores of Zen 5 and on an H200.
-#include "plan/backward_costs.h"
+#include "plan/backward/backward_costs.h"
 
 namespace mercer::plan {
 namespace {

@@ -1,6 +1,6 @@
 // Families of processors, a row each. Zen 4 and Zen 5 are measured, each instruction alone and in turns with others;
 // the other rows are from public tables (docs/kernels/cpu_floor.md names them).
-#include "plan/cpu_rows.h"
+#include "plan/cpu/cpu_rows.h"
 
 #include <algorithm>
 #include <bit>

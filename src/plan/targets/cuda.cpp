@@ -2,7 +2,7 @@
 // and the bandwidth are the vendor's, the bandwidth less the share that the H200's copies lose (12 %). Products of
 // 16-bit floats: 700e12 a second is what cuBLAS reaches under the H200's power limit, as are 58e12 of float64;
 // elsewhere the vendor's figures, the former for sums in float32.
-#include "plan/gpu_floor.h"
+#include "plan/gpu/floor.h"
 
 namespace mercer::plan {
 namespace {

@@ -1,14 +1,14 @@
 // Measured on an H200. Other generations have its numbers, those that scale by what limits them in the rows of cuda.cpp
-// (plan/gpu/costs_fields.h).
-#include "plan/gpu/costs.h"
+// (plan/gpu/costs/costs_fields.h).
+#include "plan/gpu/costs/costs.h"
 
 #include <limits>
 #include <map>
 
-#include "core/mutex.h"
-#include "plan/gpu/costs_fields.h"
+#include "core/system/mutex.h"
+#include "plan/gpu/costs/costs_fields.h"
+#include "plan/gpu/floor.h"
 #include "plan/gpu/request.h"
-#include "plan/gpu_floor.h"
 
 namespace mercer::plan {
 namespace {

@@ -1,5 +1,5 @@
 // The x86 targets, a row each; what their instructions cost is in cpu_rows.cpp.
-#include "core/cpu_features.h"
+#include "core/system/cpu_features.h"
 #include "plan/target.h"
 
 namespace mercer::plan {

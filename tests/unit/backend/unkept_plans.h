@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "ir/passes.h"
+#include "ir/passes/passes.h"
 #include "mercer/formula.h"
 #include "plan/gpu/ways.h"
 

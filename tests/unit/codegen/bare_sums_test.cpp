@@ -1,13 +1,13 @@
 // Plans that store the sum of a formula alone: of which formulas there are some, and that formulas of one sum share
 // their texts, which is how they find each other's kernels.
-#include "plan/bare_sums.h"
+#include "plan/forms/bare_sums.h"
 
 #include <gtest/gtest.h>
 
-#include "codegen/cuda_source.h"
-#include "ir/passes.h"
+#include "codegen/cuda/cuda_source.h"
+#include "ir/passes/passes.h"
 #include "mercer/mercer.h"
-#include "plan/gpu/costs.h"
+#include "plan/gpu/costs/costs.h"
 
 namespace mercer::plan {
 namespace {

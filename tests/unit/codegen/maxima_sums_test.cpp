@@ -5,13 +5,13 @@
 #include <cstring>
 #include <random>
 
-#include "codegen/interpreted_kernels.h"
-#include "codegen/x86_emit.h"
-#include "core/cpu_features.h"
-#include "core/exec_memory.h"
-#include "ir/passes.h"
+#include "codegen/interpreter/interpreted_kernels.h"
+#include "codegen/x86/x86_emit.h"
+#include "core/system/cpu_features.h"
+#include "core/system/exec_memory.h"
+#include "ir/passes/passes.h"
 #include "mercer/formula.h"
-#include "plan/planner.h"
+#include "plan/cpu/planner.h"
 
 namespace mercer::codegen {
 namespace {

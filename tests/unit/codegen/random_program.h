@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "ir/prim_semantics.h"
-#include "ir/program.h"
+#include "ir/expr/prim_semantics.h"
+#include "ir/expr/program.h"
 
 namespace mercer::testing {
 

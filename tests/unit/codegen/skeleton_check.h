@@ -6,11 +6,11 @@
 #include <functional>
 #include <memory>
 
-#include "codegen/interpreted_kernels.h"
+#include "codegen/interpreter/interpreted_kernels.h"
 #include "codegen/skeleton.h"
-#include "codegen/x86_emit.h"
+#include "codegen/x86/x86_emit.h"
 #include "core/error.h"
-#include "core/exec_memory.h"
+#include "core/system/exec_memory.h"
 #include "unit/codegen/random_program.h"
 
 namespace mercer::testing {

@@ -1,5 +1,5 @@
 // The CUDA driver: harmless and explained where there is none, and what it says where there is.
-#include "core/cuda_driver.h"
+#include "core/devices/cuda_driver.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Executable memory: it runs, it is never writable and executable, it is given back, it can be denied.
-#include "core/exec_memory.h"
+#include "core/system/exec_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/cpu_features.h"
+#include "core/system/cpu_features.h"
 #include "mercer/error.h"
 
 namespace mercer {

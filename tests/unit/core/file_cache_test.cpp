@@ -1,5 +1,5 @@
 // The cache of files: round trips, corruption, foreign files, the size cap, many writers, killed writers.
-#include "core/file_cache.h"
+#include "core/system/file_cache.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/testing.h"
 
 namespace mercer {

@@ -1,5 +1,5 @@
 // LAPACK: found, called in either width of integers, and its number of threads, which calls share.
-#include "core/lapack.h"
+#include "core/devices/lapack.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-#include "core/parallel.h"
+#include "core/system/parallel.h"
 #include "core/testing.h"
 #include "device/lapack.h"
 #include "mercer/device.h"

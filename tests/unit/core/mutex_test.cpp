@@ -1,5 +1,5 @@
 // Locks around fork: a child finds none held, and nothing half written.
-#include "core/mutex.h"
+#include "core/system/mutex.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 #include <mutex>
 #include <thread>
 
-#include "core/apart.h"
-#include "core/parallel.h"
+#include "core/system/apart.h"
+#include "core/system/parallel.h"
 #include "core/testing.h"
 #include "mercer/device.h"
 

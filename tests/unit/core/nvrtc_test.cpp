@@ -1,5 +1,5 @@
 // NVRTC: found where it should be, compiles for every generation, tells what it took and what is wrong.
-#include "core/nvrtc.h"
+#include "core/devices/nvrtc.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/log.h"
+#include "core/system/log.h"
 #include "device/nvrtc.h"
 
 namespace mercer {

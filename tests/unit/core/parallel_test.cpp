@@ -1,5 +1,5 @@
 // The pool: every task once, exceptions, nesting, concurrency, cancelling, forking.
-#include "core/parallel.h"
+#include "core/system/parallel.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/log.h"
 #include "core/settings.h"
+#include "core/system/log.h"
 #include "core/testing.h"
 #include "mercer/device.h"
 #include "mercer/error.h"

@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "core/aligned.h"
-#include "core/env.h"
+#include "core/devices/library.h"
 #include "core/hash.h"
-#include "core/library.h"
-#include "core/log.h"
+#include "core/system/env.h"
+#include "core/system/log.h"
 #include "mercer/explain.h"
 
 #ifdef MERCER_SANITIZED

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ir/syntax.h"
+#include "ir/expr/syntax.h"
 #include "mercer/error.h"
 #include "mercer/formula.h"
 

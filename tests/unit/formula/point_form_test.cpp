@@ -1,10 +1,10 @@
-#include "ir/point_form.h"
+#include "ir/passes/point_form.h"
 
 #include <gtest/gtest.h>
 
-#include "ir/ops.h"
-#include "ir/passes.h"
-#include "ir/split.h"
+#include "ir/expr/ops.h"
+#include "ir/passes/passes.h"
+#include "ir/passes/split.h"
 
 namespace mercer::ir {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "ir/syntax.h"
+#include "ir/expr/syntax.h"
 #include "mercer/error.h"
 #include "mercer/formula.h"
 #include "random_expr.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/ops.h"
+#include "ir/expr/ops.h"
 
 namespace mercer::testing {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "../ir/differentiation_checks.h"
-#include "ir/passes.h"
+#include "ir/passes/passes.h"
 #include "mercer/error.h"
 
 namespace mercer::ir {

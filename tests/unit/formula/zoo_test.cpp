@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "ir/evaluate.h"
-#include "ir/passes.h"
-#include "ir/syntax.h"
+#include "ir/expr/evaluate.h"
+#include "ir/expr/syntax.h"
+#include "ir/passes/passes.h"
 #include "mercer/error.h"
 #include "mercer/zoo.h"
 

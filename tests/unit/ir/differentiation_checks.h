@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "ir/passes.h"
+#include "ir/passes/passes.h"
 #include "pair_fixture.h"
 
 namespace mercer::ir {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ir/evaluate.h"
+#include "ir/expr/evaluate.h"
 #include "mercer/formula.h"
 
 namespace mercer::ir {

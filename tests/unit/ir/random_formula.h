@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "ir/ops.h"
+#include "ir/expr/ops.h"
 
 namespace mercer::ir {
 

@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <random>
 
-#include "codegen/x86_emit.h"
-#include "core/cpu_features.h"
+#include "codegen/x86/x86_emit.h"
 #include "core/error.h"
-#include "core/exec_memory.h"
-#include "ir/passes.h"
+#include "core/system/cpu_features.h"
+#include "core/system/exec_memory.h"
+#include "ir/passes/passes.h"
 
 namespace mercer {
 namespace {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/log.h"
+#include "core/system/log.h"
 #include "core/testing.h"
 #include "device/nvrtc.h"
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <thread>
 
-#include "core/exec_memory.h"
 #include "core/sanitized.h"
+#include "core/system/exec_memory.h"
 #include "ops/testing.h"
 
 namespace mercer {

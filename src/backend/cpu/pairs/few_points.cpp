@@ -1,0 +1,246 @@
+#include "backend/cpu/pairs/few_points.h"
+
+#include <algorithm>
+#include <array>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/pairs/sum_range.h"
+#include "core/integers.h"
+#include "plan/cpu/ways.h"
+
+namespace mercer::cpu {
+namespace {
+
+template <class T>
+struct Workspace {
+  T *acc = nullptr, *tile = nullptr;
+  T* columns = nullptr;  // a panel of z by features
+  AlignedBuffer tiles;   // these, where they are too large for the run's own memory
+  AlignedBuffer row_slots, col_slots;
+  AlignedBuffer x, z;  // of points whose features are not contiguous
+  std::vector<std::int64_t> flagged;  // items with sums out of their range
+};
+
+template <class T>
+class FewPointsRun {
+ public:
+  FewPointsRun(const PairProgram& program, const FewPointsJob& job, const RunOptions& run)
+      : program_(program), job_(job), run_(run), params_(program.plan(), job.params, job.item.x.features),
+        kernels_(sum_kernels(program.plan().problem.target)),
+        by_columns_(job.item.x.features <= plan::cpu::kOrderedFeatures),
+        sums_(by_columns_ ? kernels_.columns(program.forms.sum, T{}) : kernels_.sums(program.forms.sum, T{})),
+        rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), range_(program), workspaces_(run.workers) {
+    const plan::PairPlan& plan = program.plan();
+    is_fast_ = plan.has_fast && plan.fast.magnitudes.least == 0 && params_.fast_epilogue;
+    if (!program.forms.is_bare) epilogue_ = program.kernels.variant(is_fast_).epilogue.get();
+  }
+
+  void operator()() {
+    constexpr double kTaskTerms = 1 << 19;
+    const std::int64_t panels = ceil_div(job_.item.z.count, cols_);
+    const double terms = static_cast<double>(job_.item.x.count) * static_cast<double>(job_.item.z.count) *
+                         static_cast<double>(job_.item.x.features + 8);
+    if (job_.items > 1) {
+      const auto wanted = static_cast<std::int64_t>(static_cast<double>(job_.items) * terms / kTaskTerms);
+      const std::int64_t tasks = std::clamp<std::int64_t>(wanted, 1, job_.items);
+      run_(tasks, [&](std::int64_t task, int worker) {
+        for (std::int64_t i = job_.items * task / tasks; i < job_.items * (task + 1) / tasks; ++i)
+          run_item(i, workspaces_[worker]);
+      });
+    } else {
+      const PairItem item = in_place(item_of(0), shared_);
+      pack_slots(item, shared_);
+      const auto wanted = static_cast<std::int64_t>(terms / kTaskTerms);
+      const std::int64_t tasks = std::clamp<std::int64_t>(wanted, 1, panels);
+      run_(tasks, [&](std::int64_t task, int worker) {
+        run_panels(item, 0, panels * task / tasks, panels * (task + 1) / tasks, shared_, workspaces_[worker]);
+      });
+    }
+    compute_flagged();
+  }
+
+ private:
+  std::int64_t offset(std::int64_t index, const std::vector<std::int64_t>& strides) const {
+    if (strides.size() == 1) return index * strides[0];
+    std::int64_t offset = 0;
+    for (std::size_t axis = strides.size(); axis-- > 0;) {
+      offset += index % job_.batch[axis] * strides[axis];
+      index /= job_.batch[axis];
+    }
+    return offset;
+  }
+  PairItem item_of(std::int64_t index) const {
+    PairItem item = job_.item;
+    if (index == 0) return item;
+    const auto move = [&](Points& points, const std::vector<std::int64_t>& strides) {
+      points.data = static_cast<const char*>(points.data) +
+                    offset(index, strides) * static_cast<std::int64_t>(size_of(points.dtype));
+    };
+    move(item.x, job_.x_strides);
+    move(item.z, job_.z_strides);
+    return item;
+  }
+  /// With points of the type, their features side by side.
+  PairItem in_place(PairItem item, Workspace<T>& w) const {
+    const auto place = [](Points& points, AlignedBuffer& own) {
+      if (points.dtype == dtype_of<T>() && (points.feature_stride == 1 || points.features == 1)) return;
+      const RowMatrix<T> rows = as_rows<T>(points, 0, own);
+      points.data = rows.data;
+      points.dtype = dtype_of<T>();
+      points.point_stride = rows.stride;
+      points.feature_stride = 1;
+    };
+    place(item.x, w.x);
+    place(item.z, w.z);
+    return item;
+  }
+  OutputMatrix out_of(std::int64_t index) const {
+    OutputMatrix out = job_.out;
+    if (index > 0)
+      out.data = static_cast<char*>(out.data) +
+                 offset(index, job_.out_strides) * static_cast<std::int64_t>(size_of(out.dtype));
+    return out;
+  }
+
+  void run_item(std::int64_t index, Workspace<T>& w) {
+    const PairItem item = in_place(item_of(index), w);
+    pack_slots(item, w);
+    run_panels(item, index, 0, ceil_div(item.z.count, cols_), w, w);
+  }
+
+  /// What values read of one side.
+  void pack_slots(const PairItem& item, Workspace<T>& w) const {
+    if (!program_.forms.reads_sides) return;
+    const auto pack = [&](const PackPrograms::Side& side, const Points& points, int width, AlignedBuffer& slots) {
+      const Packer<T> packer(side, points, width, item.weights, params_.wide);
+      slots.reserve(packer.panels() * packer.slots_size() * static_cast<std::int64_t>(sizeof(T)));
+      for (std::int64_t p = 0; p < packer.panels(); ++p) packer.pack_slots(p, slots.as<T>() + p * packer.slots_size());
+    };
+    pack(program_.packs.x, item.x, rows_, w.row_slots);
+    pack(program_.packs.z, item.z, cols_, w.col_slots);
+  }
+
+  void run_panels(const PairItem& item, std::int64_t index, std::int64_t q0, std::int64_t q1, const Workspace<T>& slots,
+                  Workspace<T>& w) {
+    const OutputMatrix out = out_of(index);
+    if (w.acc == nullptr) take_tiles(item.x.features, w);
+    bool fits = true;
+    for (std::int64_t q = q0; q < q1 && fits; ++q) {
+      if (q > q0) stop_if_cancelled();
+      if (by_columns_) turn_panel(item.z, q * cols_, w.columns);
+      for (std::int64_t m = 0; m < item.x.count && fits; m += rows_) fits = run_tile(item, m, q * cols_, out, slots, w);
+    }
+    if (!fits) w.flagged.push_back(index);
+  }
+
+  /// An allocation of their size is a tenth of a call of a few points.
+  void take_tiles(std::int64_t features, Workspace<T>& w) {
+    const std::int64_t tile = static_cast<std::int64_t>(rows_) * cols_, columns = by_columns_ ? features * cols_ : 0;
+    const bool fits = &w == workspaces_.data() && 2 * tile + columns <= std::ssize(first_tiles_);
+    if (!fits) w.tiles = aligned_array<T>(2 * tile + columns);
+    w.acc = fits ? first_tiles_.data() : w.tiles.template as<T>();
+    w.tile = w.acc + tile;
+    w.columns = w.tile + tile;
+    std::fill_n(w.acc, tile, T(0));
+    std::fill_n(w.columns, columns, T(0));
+  }
+
+  /// Points n and up by their features.
+  void turn_panel(const Points& z, std::int64_t n, T* columns) const {
+    const T* point = static_cast<const T*>(z.data) + n * z.point_stride;
+    const std::int64_t present = std::min<std::int64_t>(cols_, z.count - n);
+    for (std::int64_t c = 0; c < present; ++c, point += z.point_stride)
+      for (std::int64_t k = 0; k < z.features; ++k) columns[k * cols_ + c] = point[k];
+  }
+
+  /// False: sums of it are out of their range.
+  bool run_tile(const PairItem& item, std::int64_t m, std::int64_t n, const OutputMatrix& out,
+                const Workspace<T>& slots, Workspace<T>& w) const {
+    const bool is_direct = out.dtype == dtype_of<T>() && out.col_stride == 1;
+    T* const target = is_direct ? static_cast<T*>(out.data) + m * out.row_stride + n : nullptr;
+    SumBlock<T> block;
+    block.x = static_cast<const T*>(item.x.data) + m * item.x.point_stride;
+    block.z = static_cast<const T*>(item.z.data) + n * item.z.point_stride;
+    block.x_stride = item.x.point_stride;
+    block.z_stride = item.z.point_stride;
+    block.rows = std::min<std::int64_t>(rows_, item.x.count - m);
+    block.cols = std::min<std::int64_t>(cols_, item.z.count - n);
+    block.features = item.x.features;
+    // Rows far apart share no lines; vectors must be whole.
+    const bool goes_straight =
+        epilogue_ == nullptr && is_direct && (by_columns_ ? block.cols == cols_ : block.rows == 1);
+    block.out = goes_straight ? target : w.acc;
+    block.out_stride = goes_straight ? out.row_stride : cols_;
+    if (by_columns_) {
+      block.z = w.columns;
+      block.z_stride = cols_;
+    }
+    sums_(block);
+    if (!in_range(item, m, n, block)) return false;
+    if (epilogue_ == nullptr) {
+      if (!goes_straight) copy(block.out, block, m, n, out);
+      return true;
+    }
+    const bool whole = is_direct && block.cols == cols_;
+    plan::EpilogueArgs args{};
+    args.acc = block.out;
+    args.row = slots.row_slots.template as<T>() + m * program_.packs.x.slots;
+    args.col = slots.col_slots.template as<T>() + n * program_.packs.z.slots;
+    args.params = (is_fast_ ? params_.fast : params_.general).data();
+    args.out = whole ? target : w.tile;
+    args.out_stride = (whole ? out.row_stride : cols_) * static_cast<std::int64_t>(sizeof(T));
+    args.rows = block.rows;
+    (*epilogue_)(args);
+    if (!whole) copy(w.tile, block, m, n, out);
+    return true;
+  }
+
+  void copy(const T* tile, const SumBlock<T>& block, std::int64_t m, std::int64_t n, const OutputMatrix& out) const {
+    if (out.dtype != dtype_of<T>() || out.col_stride == 1)
+      return write_block<T>(tile, cols_, block.rows, block.cols, out, m, n);
+    T* const to = static_cast<T*>(out.data) + m * out.row_stride + n * out.col_stride;
+    for (std::int64_t c = 0; c < block.cols; ++c)
+      for (std::int64_t r = 0; r < block.rows; ++r) to[c * out.col_stride + r * out.row_stride] = tile[r * cols_ + c];
+  }
+
+  bool in_range(const PairItem& item, std::int64_t m, std::int64_t n, const SumBlock<T>& b) const {
+    const auto point = [](const Points& points, std::int64_t p) {
+      return static_cast<const T*>(points.data) + p * points.point_stride;
+    };
+    return range_.holds(b, [&](std::int64_t r) { return point(item.x, m + r); },
+                        [&](std::int64_t c) { return point(item.z, n + c); });
+  }
+
+  void compute_flagged() {
+    std::vector<std::int64_t> flagged;
+    for (const Workspace<T>& w : workspaces_) flagged.insert(flagged.end(), w.flagged.begin(), w.flagged.end());
+    std::sort(flagged.begin(), flagged.end());
+    flagged.erase(std::unique(flagged.begin(), flagged.end()), flagged.end());
+    for (const std::int64_t index : flagged)
+      pairwise(program_, item_of(index), {{job_.params, out_of(index)}}, false, run_);
+  }
+
+  const PairProgram& program_;
+  const FewPointsJob& job_;
+  const RunOptions& run_;
+  const ParamBlock<T> params_;
+  const SumKernels& kernels_;
+  const bool by_columns_;
+  const SumKernels::Sums<T> sums_;
+  const int rows_, cols_;
+  bool is_fast_ = false;
+  const jit::EpilogueKernel* epilogue_ = nullptr;  // null: values are the sums
+  const SumRange<T> range_;
+  std::vector<Workspace<T>> workspaces_;
+  Workspace<T> shared_;
+  alignas(64) std::array<T, 8192 / sizeof(T)> first_tiles_;  // of the first worker
+};
+
+}  // namespace
+
+void few_points(const PairProgram& program, const FewPointsJob& job, const RunOptions& run) {
+  if (program.plan().problem.type == Dtype::float64) FewPointsRun<double>(program, job, run)();
+  else FewPointsRun<float>(program, job, run)();
+}
+
+}  // namespace mercer::cpu

@@ -1,0 +1,62 @@
+#include "backend/cuda/pairs/expanded.h"
+
+#include <algorithm>
+
+#include "core/integers.h"
+#include "plan/forms/expanded.h"
+
+namespace mercer::cuda {
+namespace {
+
+static_assert(plan::kMostExpandedFeatures == MERCER_EXPANDED);
+
+constexpr std::int64_t kFloat = sizeof(float), kPointThreads = 256, kWarp = 32, kPointsOfTile = 128;
+
+}  // namespace
+
+ExpandedSquares::ExpandedSquares(const PairKernels& kernels, const PairJob& job, const Panels& panels,
+                                 Workspace& workspace)
+    : kernels_(kernels), job_(job) {
+  const std::int64_t x_ld = panels.x().ld, z_ld = panels.z().ld;
+  const std::int64_t columns = std::max(1, kernels.plan->problem.product.wide);
+  state_ = workspace.add(sizeof(ExpandedState));
+  x_ = workspace.add(x_ld * job.features * kFloat);
+  const std::int64_t z_end = round_up(z_ld, kPointsOfTile);
+  z_ = workspace.add(z_end * job.features * kFloat);
+  v_ = workspace.add(z_ld * columns * kFloat);
+  row_factors_ = workspace.add(x_ld * kFloat);
+  if (!kernels.plan->few.mma_rhs) return;
+  const std::int64_t chunks = plan::expanded_chunk_bytes(job.features);
+  powers_ = workspace.add(z_end * static_cast<std::int64_t>(sizeof(int)));
+  x_chunks_ = workspace.add(x_ld * chunks);
+  z_chunks_ = workspace.add(z_end * chunks);
+}
+
+ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const Workspace& workspace) const {
+  PairArguments values = group;
+  values.expanded = workspace.at<ExpandedState>(state_);
+  values.x_expanded = workspace.at<float>(x_);
+  values.z_expanded = workspace.at<float>(z_);
+  values.v_expanded = workspace.at<float>(v_);
+  values.row_factors = workspace.at<float>(row_factors_);
+  if (kernels_.plan->few.mma_rhs) {
+    values.z_powers = workspace.at<int>(powers_);
+    values.x_chunks = workspace.at<>(x_chunks_);
+    values.z_chunks = workspace.at<>(z_chunks_);
+  }
+  PairArguments expanded = values;
+  expanded.x = kernels_.plan->few.mma_rhs ? values.x_chunks : values.x_expanded;
+  expanded.z = kernels_.plan->few.mma_rhs ? values.z_chunks : values.z_expanded;
+  expanded.v = values.v_expanded;
+  launch(kernels_.pipes.expand, job_, {1}, kWarp * job_.features, 0, values);
+  const std::int64_t longest = std::max(group.x_ld, round_up(group.z_ld, kPointsOfTile));
+  const auto of_points = [&](const char* name) {
+    launch(beside(kernels_.pipes.expand, name, job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0,
+           values);
+  };
+  of_points("expand_points");
+  if (kernels_.plan->few.mma_rhs) of_points("write_chunks");
+  return {expanded, values};
+}
+
+}  // namespace mercer::cuda

@@ -1,0 +1,527 @@
+#include "plan/gpu/field.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/integers.h"
+#include "ir/lower/fit_power.h"
+#include "ir/passes/passes.h"
+#include "plan/backward/weight_factors.h"
+#include "plan/forms/sides.h"
+#include "plan/gpu/costs/costs.h"
+
+namespace mercer::plan {
+namespace {
+
+constexpr std::int64_t kThreads = 256, kSlice = 32, kChunk = 512;
+
+struct Factors {
+  std::vector<Expr> others;
+  WeightFactors weights;
+  double scale = 1;
+};
+
+bool is_zero(const Expr& e) { return e->op == ir::Op::constant && e->value == 0; }
+
+/// Factors of a product, however it is bracketed; a sign counts as -1. A derivative is 0 where a divisor of w is 0: the
+/// weight is then.
+void collect_factors(const Expr& e, Factors& factors) {
+  if (e->op == ir::Op::constant) {
+    factors.scale *= e->value;
+  } else if (e->op == ir::Op::neg) {
+    factors.scale = -factors.scale;
+    collect_factors(e->args[0], factors);
+  } else if (e->op == ir::Op::mul) {
+    for (const Expr& part : e->args) collect_factors(part, factors);
+  } else if (WeightFactors::is_weight(e)) {
+    factors.weights.add(e, false);
+  } else if (e->op == ir::Op::div && WeightFactors::is_weight(e->args[1])) {
+    collect_factors(e->args[0], factors);
+    factors.weights.add(e->args[1], true);
+  } else if (e->op == ir::Op::where && is_zero(e->args[1]) && WeightFactors::is_weight(e->args[0])) {
+    Factors inner;
+    collect_factors(e->args[2], inner);
+    if (inner.weights.empty() || !inner.weights.stand()) return factors.others.push_back(e);
+    factors.scale *= inner.scale;
+    factors.weights.add(where(e->args[0], 0.0, inner.weights.product()), false);
+    factors.others.insert(factors.others.end(), inner.others.begin(), inner.others.end());
+  } else {
+    factors.others.push_back(e);
+  }
+}
+
+Expr product_of(const std::vector<Expr>& factors) {
+  if (factors.empty()) return 1.0;
+  Expr product = factors[0];
+  for (std::size_t i = 1; i < factors.size(); ++i) product = product * factors[i];
+  return product;
+}
+
+struct Reads {
+  bool feature = false, pair = false, point = false;  // x, z or w; pair values; row or col
+};
+Reads reads_of(const Expr& e) {
+  Reads reads;
+  ir::for_each(e, [&](const Expr& node) {
+    reads.feature |= node->op == ir::Op::x || node->op == ir::Op::z || node->op == ir::Op::w;
+    reads.pair |= node->op == ir::Op::pair_value;
+    reads.point |= node->op == ir::Op::row || node->op == ir::Op::col;
+  });
+  return reads;
+}
+
+/// 1 for x - z, -1 for z - x, else 0.
+int direction_of(const Expr& e) {
+  if (e->op != ir::Op::sub) return 0;
+  const ir::Op left = e->args[0]->op, right = e->args[1]->op;
+  return left == ir::Op::x && right == ir::Op::z ? 1 : left == ir::Op::z && right == ir::Op::x ? -1 : 0;
+}
+
+bool is_signed_one(const Expr& e) {
+  return e->op == ir::Op::copysign && e->args[0]->op == ir::Op::constant && e->args[0]->value == 1 &&
+         direction_of(e->args[1]) == 1;
+}
+
+/// 1 for sign(x - z) and copysign(1, x - z), -1 for sign(z - x), else 0.
+int sign_of_difference(const Expr& e) {
+  if (is_signed_one(e)) return 1;
+  return e->op == ir::Op::sign ? direction_of(e->args[0]) : 0;
+}
+
+FieldFactors::Linear linear_in(const Expr& factor) {
+  if (factor->op == ir::Op::z) return FieldFactors::Linear::point;
+  const bool difference =
+      factor->op == ir::Op::sub && factor->args[0]->op == ir::Op::x && factor->args[1]->op == ir::Op::z;
+  return difference ? FieldFactors::Linear::difference : FieldFactors::Linear::none;
+}
+
+/// z - x is x - z with the other sign.
+void turn_difference(std::vector<Expr>& factors, double& scale) {
+  if (factors.size() != 1 || factors[0]->op != ir::Op::sub) return;
+  const Expr left = factors[0]->args[0], right = factors[0]->args[1];
+  if (left->op != ir::Op::z || right->op != ir::Op::x) return;
+  factors[0] = right - left;
+  scale = -scale;
+}
+
+/// The constant q > 0 of |d|^q, which may be a root; else 0.
+double power_of_magnitude(const Expr& e) {
+  if (e->op == ir::Op::sqrt && e->args[0]->op == ir::Op::abs) return 0.5;
+  if (e->op != ir::Op::pow || e->args[0]->op != ir::Op::abs || e->args[1]->op != ir::Op::constant) return 0;
+  return std::max(e->args[1]->value, 0.0);
+}
+
+/// a - b beside b - a, as simplify() writes what stands in a magnitude.
+bool same_magnitude(const Expr& a, const Expr& b) {
+  if (same(a, b)) return true;
+  return a->op == ir::Op::sub && b->op == ir::Op::sub && same(a->args[0], b->args[1]) && same(a->args[1], b->args[0]);
+}
+
+/// sign(d) |d|^q of a constant q > 0 is |d|^q with the sign of d: the same values, in fewer instructions.
+void join_signs(std::vector<Expr>& factors) {
+  for (Expr& sign : factors) {
+    if (sign->op != ir::Op::sign) continue;
+    for (Expr& power : factors) {
+      if (!(power_of_magnitude(power) > 0) || !same_magnitude(power->args[0]->args[0], sign->args[0])) continue;
+      power = copysign(power, sign->args[0]);
+      std::swap(sign, factors.back());
+      factors.pop_back();
+      return;
+    }
+  }
+}
+
+/// The constant c > 0 of max(|d|, c); else 0.
+double least_of_magnitude(const Expr& e) {
+  if (e->op != ir::Op::max) return 0;
+  const bool last = e->args[1]->op == ir::Op::constant;
+  if (e->args[last ? 0 : 1]->op != ir::Op::abs || e->args[last ? 1 : 0]->op != ir::Op::constant) return 0;
+  return std::max(e->args[last ? 1 : 0]->value, 0.0);
+}
+
+/// The power of FieldFactors and what bounds its base; what has the sign of z - x is turned, but for a bounded one,
+/// which has the sign of zero too.
+void find_power(FieldFactors& found) {
+  const Expr factor = found.factor;
+  if (factor->op != ir::Op::copysign || factor->args[0]->args.empty()) return;
+  const Expr difference = factor->args[1];
+  const int direction = direction_of(difference);
+  Expr size = factor->args[0], base = size->args[0];
+  const double least = least_of_magnitude(base);
+  if (least > 0) {
+    base = base->args[base->args[0]->op == ir::Op::abs ? 0 : 1];
+    size = size->op == ir::Op::sqrt ? sqrt(base) : size->op == ir::Op::pow ? pow(base, size->args[1]) : size;
+  }
+  const double power = power_of_magnitude(size);
+  if (!(power > 0) || power > kLargestHalvesPower || direction == 0 || (least > 0 && direction < 0)) return;
+  if (!same_magnitude(base->args[0], difference)) return;
+  if (direction < 0) {
+    found.scale = -found.scale;
+    found.factor = copysign(factor->args[0], difference->args[1] - difference->args[0]);
+  }
+  found.power = power;
+  found.least = least;
+}
+
+}  // namespace
+
+std::string FieldFactors::to_text() const {
+  switch (kind) {
+    case Kind::none: return "none";
+    case Kind::sign:
+    case Kind::values: break;
+  }
+  const std::string own = weighted() ? fmt::format("* ({}) ", weight.to_text()) : "";
+  return fmt::format("{:g} {}* ({}) * amplitude ({})", scale, own, factor.to_text(), amplitude.to_text());
+}
+
+FieldFactors factors_of(const Expr& field, Dtype type) {
+  FieldFactors result;
+  Factors factors;
+  collect_factors(field, factors);
+  const bool is_narrow = type == Dtype::float32;
+  result.scale = is_narrow ? static_cast<float>(factors.scale) : factors.scale;
+  const bool is_normal = is_narrow ? std::isnormal(static_cast<float>(result.scale)) : std::isnormal(result.scale);
+  if (!is_normal || !factors.weights.stand()) return {};
+  if (!factors.weights.empty()) result.weight = factors.weights.product();
+  std::vector<Expr> amplitudes, features;
+  int signs = 0, others = 0, direction = 1;
+  for (const Expr& e : factors.others) {
+    const Reads reads = reads_of(e);
+    if (reads.point || (reads.feature && reads.pair)) return {};
+    (reads.feature ? features : amplitudes).push_back(e);
+    if (!reads.feature) continue;
+    const int sign = sign_of_difference(e);
+    sign != 0 ? ++signs : ++others;
+    if (sign != 0) direction *= sign;
+  }
+  if (signs + others == 0) return {};
+  result.kind = signs == 1 && others == 0 ? FieldFactors::Kind::sign : FieldFactors::Kind::values;
+  if (result.kind == FieldFactors::Kind::sign && direction < 0) {
+    result.scale = -result.scale;
+    features[0] = sign(features[0]->args[0]->args[1] - features[0]->args[0]->args[0]);
+  }
+  result.amplitude = product_of(amplitudes);
+  join_signs(features);
+  turn_difference(features, result.scale);
+  result.factor = product_of(features);
+  result.linear = linear_in(result.factor);
+  result.signs_zeros = result.kind == FieldFactors::Kind::sign && is_signed_one(result.factor);
+  find_power(result);
+  return result;
+}
+
+WeightedField weighted_field(const Expr& field) {
+  Factors factors;
+  collect_factors(field, factors);
+  if (factors.weights.empty() || !factors.weights.stand()) return {};
+  const Expr others = product_of(factors.others);
+  if (ir::uses(others).w) return {};
+  return {factors.weights.product(), factors.scale * others};
+}
+
+namespace {
+
+bool has_work(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs) {
+  const double from = costs.tensor_cores_from;
+  if (m == 0 || n == 0 || k == 0) return false;
+  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return from == 0 || (n >= costs.gradient.least_points && work >= from);
+}
+
+}  // namespace
+
+std::int64_t linear_columns(std::int64_t k, bool difference) { return round_up(k + difference, 4); }
+
+std::int64_t LinearSizes::row_bytes() const {
+  constexpr std::int64_t kFloat = 4, kUnit = 32;
+  return (points + round_up(points, kUnit) + columns) * kFloat;  // amplitudes, their pieces, products
+}
+
+LinearSizes linear_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs,
+                         std::int64_t part_bytes) {
+  constexpr std::int64_t kFloat = 4, kLeastPoints = 1024, kMostPoints = 16384, kSlice = 64, kRows = 128;
+  LinearSizes sizes;
+  sizes.columns = std::min(outputs, kLinearOutputs) * linear_columns(k);
+  // Operands of the columns may take twice what those of the rows do: they are made once for all rows.
+  const std::int64_t most =
+      std::clamp(2 * part_bytes / (kFloat * sizes.columns) / kSlice * kSlice, kLeastPoints, kMostPoints);
+  sizes.points = std::min(n, round_up(ceil_div(n, std::max<std::int64_t>(1, ceil_div(n, most))), kSlice));
+  sizes.fits = sizes.columns * sizes.points * kFloat <= 2 * part_bytes;
+  const std::int64_t fitting = part_bytes / std::max<std::int64_t>(1, sizes.row_bytes());
+  sizes.rows = std::min(m, std::max<std::int64_t>(1, fitting / kRows) * kRows);
+  return sizes;
+}
+
+BilinearTile linear_tile(const LinearSizes& sizes, int multiprocessors, const Costs& costs) {
+  BilinearTile tile = bilinear_tile(sizes.rows, sizes.columns, sizes.points, Precision::fp32, multiprocessors,
+                                    costs.everywhere());
+  tile.own_scales = static_cast<bool>(tile);  // features of all sizes, times coefficients
+  return tile;
+}
+
+BilinearTile linear_tile(std::int64_t m, std::int64_t n, std::int64_t k, const LinearSizes& sizes, Precision precision,
+                         int multiprocessors, const Costs& costs) {
+  const GradientCosts& own = costs.gradient;
+  const bool pays = pays_field_products(m, n, k, costs) ||
+                    (k > kFewFeatures && sizes.columns >= own.linear_columns && has_work(m, n, k, costs));
+  if (!pays || precision == Precision::direct) return {};
+  if (costs.tensor_cores_from > 0 && (m < own.linear_rows || !sizes.fits)) return {};
+  return linear_tile(sizes, multiprocessors, costs);
+}
+
+std::int64_t double_row_bytes(const LinearSizes& sizes, int planes) {
+  return (sizes.points * (planes + 1) + sizes.columns) * static_cast<std::int64_t>(sizeof(double));
+}
+
+LinearSizes double_sizes(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t outputs, int planes,
+                         std::int64_t part_bytes) {
+  constexpr std::int64_t kDouble = sizeof(double), kLeastPoints = 1024, kMostPoints = 16384, kSlice = 64;
+  const auto at_least_one = [](std::int64_t count) { return std::max<std::int64_t>(1, count); };
+  LinearSizes sizes;
+  // Columns are made once for all rows, of as many outputs as fit twice a part.
+  const std::int64_t fitting = 2 * part_bytes / (kDouble * at_least_one(k));
+  const std::int64_t most = std::clamp(fitting / kSlice * kSlice, kLeastPoints, kMostPoints);
+  sizes.points = std::min(n, round_up(ceil_div(n, at_least_one(ceil_div(n, most))), kSlice));
+  // Each of several passes has an even number of outputs, for coefficients are read by two.
+  const std::int64_t all = at_least_one(std::min(outputs, kLinearOutputs)), pair = std::min<std::int64_t>(all, 2);
+  sizes.columns = k * std::clamp<std::int64_t>(fitting / at_least_one(sizes.points) / pair * pair, pair, all);
+  sizes.fits = k * pair * sizes.points * kDouble <= 2 * part_bytes;
+  const std::int64_t tiles = at_least_one(part_bytes / at_least_one(double_row_bytes(sizes, planes)) / kDoubleRows);
+  const std::int64_t parts = at_least_one(ceil_div(m, tiles * kDoubleRows));
+  sizes.rows = std::min(m, round_up(ceil_div(m, parts), std::int64_t{kDoubleRows}));
+  return sizes;
+}
+
+bool pays_doubles(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs) {
+  if (!has_work(m, n, k, costs)) return false;
+  return costs.tensor_cores_from == 0 || (k >= costs.gradient.double_features && m >= costs.gradient.linear_rows);
+}
+
+int columns_of_doubles(std::int64_t columns) { return columns <= 32 ? 32 : 64; }
+
+std::int64_t doubles_shared_bytes(int columns) {
+  constexpr std::int64_t kStages = 3, kRowOfSlice = 20;
+  return kStages * (kDoubleRows + columns) * kRowOfSlice * static_cast<std::int64_t>(sizeof(double));
+}
+
+bool GpuFieldPlan::has_plain_amplitude() const {
+  const Expr& own = factors.amplitude;
+  return !own.empty() && own->op == ir::Op::pair_value && own->slot == 0;
+}
+
+int most_product_outputs(std::int64_t outputs) {
+  constexpr std::int64_t kOutputs = 32;
+  const bool twice = round_up(outputs, 2 * kOutputs) == round_up(outputs, kOutputs);
+  return static_cast<int>(std::min(outputs, twice ? 2 * kOutputs : kOutputs));
+}
+
+bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs) {
+  return has_work(m, n, k, costs) && (costs.tensor_cores_from == 0 || k >= costs.gradient.product_features);
+}
+
+std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
+  constexpr std::int64_t kSumsOfThreads = 8 * 384 * 16, kGroups = 12, kPoints = 64, kFloat = 4, kBarriers = 3 * 8;
+  constexpr std::int64_t kInputBarriers = 2 * 8, kSearch = 8;
+  const std::int64_t columns = product_columns(), queries = product_queries();
+  const bool digits = units && of_signs();
+  const std::int64_t totals = digits ? 0 : kSumsOfThreads;
+  const std::int64_t pieces = of_signs() ? (digits ? 3 : 6) : (units ? 4 : 8);  // bytes of a value
+  const std::int64_t stage = kGroups * 4 * group_bytes() + queries * columns * pieces * kPoints;
+  const std::int64_t rows = std::max<std::int64_t>(queries / problem.contraction.cluster, 1) * problem.planes;
+  const std::int64_t inputs = (columns + rows) * kPoints * kFloat;
+  return totals + stages * (stage + kBarriers) + product_inputs(units) * (inputs + kInputBarriers) +
+         (units ? 0 : kSearch);
+}
+
+int GpuFieldPlan::product_inputs(bool units) const {
+  return units && of_signs() ? 4 : product_columns() >= 32 ? 2 : 3;
+}
+
+int GpuFieldPlan::product_stages(bool units) const {
+  const std::int64_t beside = units && !of_signs() && table_eighths() > 0 ? ir::power_table_bytes(kFieldPowerBits) : 0;
+  int stages = 4;
+  while (stages > 1 && product_shared_bytes(stages, units) + beside > problem.device.shared_per_block) --stages;
+  return stages;
+}
+
+std::int64_t GpuFieldPlan::shared_bytes(std::int64_t n) const {
+  if (by_doubles()) return doubles_shared_bytes(problem.stored.columns_of_doubles);
+  const std::int64_t element = problem.type == Dtype::float64 ? 8 : 4, vector = 16 / element;
+  const std::int64_t rows = tile_f() + std::int64_t{problem.planes} * tile_r() + reads.col;
+  const std::int64_t coef_row = round_up(problem.outputs, vector);
+  std::int64_t elements = 2 * (rows * (kSlice + vector) + kSlice * coef_row);
+  if (n > kChunk) elements += kThreads * problem.outputs * states() * block.thread_r * block.thread_f;
+  return elements * element;
+}
+
+namespace {
+
+/// Amplitudes times columns of coefficients and features.
+void plan_linear(GpuFieldPlan& plan) {
+  GpuPairProblem product;
+  product.outputs = {ir::simplify(sum(points().x * points().z))};
+  product.product = plan.problem.contraction.linear;
+  product.params.by_value = true;
+  product.device.capability = plan.problem.device.capability;
+  product.device.shared_per_block = plan.problem.device.shared_per_block;
+  const auto pairs = plan_gpu_pairs(product);
+  if (!pairs->products.bilinear) return;
+  plan.linear = pairs;
+  plan.problem.contraction.product_outputs =
+      static_cast<int>(std::min<std::int64_t>(plan.problem.contraction.product_outputs, kLinearOutputs));
+}
+
+}  // namespace
+
+int few_features_outputs(const FieldWeights& weights, std::int64_t k) {
+  constexpr std::int64_t kSums = 32, kFactors = 16;
+  const std::int64_t most = weights.of_outputs() ? kSums / std::max<std::int64_t>(k, 1) : kFactors;
+  return static_cast<int>(std::clamp<std::int64_t>(most, 1, std::max<std::int64_t>(weights.count, 1)));
+}
+
+namespace {
+
+std::int64_t few_features_words(const GpuFieldProblem& field) { return field.type == Dtype::float64 ? 2 : 1; }
+std::int64_t count_of(const std::vector<Sides::Stream>& streams) { return static_cast<std::int64_t>(streams.size()); }
+
+/// A factor of the pair is multiplied with its weight, once for all features.
+void plan_beside(GpuFieldPlan& plan, const ir::LowerOptions& options) {
+  const Expr& beside = plan.problem.field.beside;
+  const FieldFactors factors = factors_of(beside, plan.problem.type);
+  const auto own = [](const Expr& weight) { return weight.empty() ? Expr(1.0) : weight; };
+  plan.contracted.beside_amplitude =
+      ir::lower({factors ? ir::simplify(factors.scale * factors.amplitude) : Expr(1.0)}, options);
+  plan.contracted.beside_value =
+      ir::lower({factors ? ir::simplify(own(factors.weight) * factors.factor) : beside}, options);
+  for (const ir::Program* program : {&plan.contracted.beside_amplitude, &plan.contracted.beside_value}) {
+    plan.reads.row |= reads_site(*program, {ir::Site::row});
+    plan.reads.col |= reads_site(*program, {ir::Site::col});
+    plan.reads.weights |= reads_site(*program, {ir::Site::w});
+  }
+}
+
+}  // namespace
+
+std::int64_t few_features_bytes(const GpuPairPlan& pairs) {
+  constexpr std::int64_t kPoints = 64, kStages = 2, kWord = 4;
+  const GpuFieldPlan& field = *pairs.problem.gradient.field;
+  const std::int64_t of_feature = count_of(pairs.sides.z_streams) + !are_points(pairs.sides.z_streams);
+  const std::int64_t rows =
+      pairs.problem.sizes.exact_features * of_feature + pairs.programs.col_slots + field.reads.col + field.columns();
+  const std::int64_t marks = field.beyond ? kFewFeaturesThreads : 0;
+  return kStages * rows * kPoints * kWord * few_features_words(field.problem) + marks;
+}
+
+int few_features_rows(const GpuPairPlan& pairs) {
+  constexpr std::int64_t kRegisters = 96, kMost = 4, kVectorWords = 4;
+  const GpuFieldProblem& field = pairs.problem.gradient.field->problem;
+  const bool is_one = pairs.problem.gradient.field->has_one_output();
+  const std::int64_t words = few_features_words(field), sums = is_one ? 1 : field.outputs;
+  const std::int64_t of_feature = count_of(pairs.sides.x_streams) + !are_points(pairs.sides.x_streams) + 2 * sums;
+  const std::int64_t further = pairs.problem.gradient.field->further_sums();  // with totals of float64
+  const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.programs.row_slots +
+                              (is_one ? field.outputs : 0) + further * (1 + 2 / words) +
+                              kVectorWords / words * (pairs.split.states + sums + field.planes + field.pass.sums);
+  std::int64_t rows = kMost;
+  while (rows > 1 && rows * of_row * words > kRegisters) rows /= 2;
+  return static_cast<int>(rows);
+}
+
+int thread_features(std::int64_t k, const GradientCosts& costs) {
+  constexpr std::int64_t kThreadsOfRow = 16;
+  // Values of a pair are read once for all features of a thread.
+  const auto cost = [&](int features) {
+    return static_cast<double>(round_up(k, kThreadsOfRow * features)) * (1 + costs.thread_reads / features);
+  };
+  int best = 4;
+  for (const int features : {3, 2, 1})
+    if (cost(features) < (best == 4 ? costs.thread_gain : 1) * cost(best)) best = features;
+  return best;
+}
+
+namespace {
+
+/// A tile whose sums or states fit the registers, and what it reads shared memory.
+void choose_tile(GpuFieldPlan& plan) {
+  const GpuFieldProblem& problem = plan.problem;
+  const int words = (problem.type == Dtype::float64 ? 2 : 1) * plan.states();
+  const auto fits = [&] {
+    return problem.outputs * plan.block.thread_r * plan.block.thread_f * words <= kAccumulatorWords;
+  };
+  // What products leave is marked by 64 features, of which a tile is a part.
+  if (fits() && !plan.on_tensor_cores()) plan.block.thread_f = problem.thread_features;
+  while (!fits() && plan.block.thread_r * plan.block.thread_f > 1)
+    (plan.block.thread_f >= plan.block.thread_r ? plan.block.thread_f : plan.block.thread_r) /= 2;
+  // Each plane takes as many rows as the tile has.
+  while (plan.shared_bytes(kChunk + 1) > problem.device.shared_per_block &&
+         plan.block.thread_r * plan.block.thread_f > 1)
+    (plan.block.thread_r > 1 ? plan.block.thread_r : plan.block.thread_f) /= 2;
+}
+
+/// Outputs of a fold are passes where several would not leave a thread a row and a feature.
+void plan_fold(GpuFieldPlan& plan, const ir::LowerOptions& options) {
+  const ir::FieldFold& fold = plan.problem.field.fold;
+  plan.programs.phi = ir::lower(fold.update, options);
+  plan.programs.finish = ir::lower({fold.finish}, options);
+  plan.programs.identity = numbers_of(fold.identity);
+  const int words = plan.problem.type == Dtype::float64 ? 2 : 1;
+  plan.problem.outputs = std::clamp(kAccumulatorWords / (fold.states() * words), 1, plan.problem.outputs);
+}
+
+/// A linear factor, of squares of differences, keeps the range of their sums; so does the field beside.
+void plan_beyond(GpuFieldPlan& plan, const ir::FieldSplit& scaled) {
+  ir::FieldSplit& field = plan.problem.field;
+  const auto is_linear = [&](const Expr& phi) {
+    return !phi.empty() && factors_of(phi, plan.problem.type).linear != FieldFactors::Linear::none;
+  };
+  if (scaled.again.empty() || is_linear(field.field) || is_linear(field.beside)) return;
+  plan.beyond = field_beyond(scaled, field);
+}
+
+/// The two fields change places.
+void take_beside(GpuFieldPlan& plan) {
+  std::swap(plan.problem.field.field, plan.problem.field.beside);
+  if (plan.beyond) std::swap(plan.beyond.phi, plan.beyond.beside);
+}
+
+}  // namespace
+
+std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given, const ir::FieldSplit& scaled) {
+  auto plan = std::make_shared<GpuFieldPlan>();
+  plan->problem = given;
+  const GpuFieldProblem& problem = plan->problem;
+  plan_beyond(*plan, scaled);
+  if (problem.is_beside) take_beside(*plan);
+  if (!problem.field.fold) plan->factors = factors_of(problem.field.field, problem.type);
+  ir::LowerOptions options;
+  options.type = problem.type;
+  options.params = problem.field.param_leaves();
+  options.processor = ir::Processor::gpu_terms;
+  if (problem.field.fold) plan_fold(*plan, options);
+  else
+    plan->programs.phi = ir::lower({problem.field.field}, options);
+  plan->programs.uniforms = lower_uniforms(problem.field.uniforms, problem.field.params);
+  plan->reads.row =
+      reads_site(plan->programs.phi, {ir::Site::row}) || reads_site(plan->programs.finish, {ir::Site::row});
+  plan->reads.col = reads_site(plan->programs.phi, {ir::Site::col});
+  plan->reads.weights = reads_site(plan->programs.phi, {ir::Site::w}) || (plan->beyond && plan->beyond.reads_weights());
+  if (problem.pass.features > 0) plan_beside(*plan, options);
+  if (problem.contraction.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
+    options.table_powers = true;
+    plan->contracted.factor_by_table = ir::lower({plan->factors.factor}, options);
+    options.table_powers = false;
+  }
+  if (plan->factors) {
+    plan->contracted.amplitude = ir::lower({plan->factors.amplitude}, options);
+    plan->contracted.factor = ir::lower({plan->factors.factor}, options);
+    if (problem.contraction.linear && plan->factors.linear != FieldFactors::Linear::none) plan_linear(*plan);
+    plan->doubles = problem.contraction.doubles && plan->factors.linear != FieldFactors::Linear::none;
+    plan->products = problem.contraction.product_outputs > 0 && plan->product_stages() >= 2;  // but for too many planes
+  }
+  choose_tile(*plan);
+  return plan;
+}
+
+}  // namespace mercer::plan
