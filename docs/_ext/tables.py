@@ -90,7 +90,7 @@ class EnvTable(SphinxDirective):
     """The environment variables."""
 
     def run(self) -> list[nodes.Node]:
-        source = ROOT / "src" / "core" / "env.cpp"
+        source = ROOT / "src" / "core" / "system" / "env.cpp"
         self.env.note_dependency(str(source))
         rows = ENV_ROW.findall(source.read_text(encoding="utf-8"))
         body = [[_code(name), doc, default or "empty"] for name, default, doc in rows]

@@ -71,12 +71,12 @@ def test_a_child_forked_in_the_middle_of_calls_computes():
 
 
 def test_every_lock_and_every_lazy_value_is_safe_around_fork():
-    """Locks pass the gate of core/system/mutex.h, and values are made at their first use under one. What
-    has its own way of living with fork, or meets no other call, is listed."""
+    """Locks pass the gate of core/system/mutex.h, and values are made at their first use under one.
+    What has its own way of living with fork, or meets no other call, is listed."""
     root = pathlib.Path(__file__).parents[2] / "src"
     if not root.exists():
         pytest.skip("no source folder")
-    own_way = {"core/system/mutex.h", "core/system/mutex.cpp", "core/system/parallel.cpp", "core/system/apart.cpp"}
+    own_way = {f"core/system/{name}" for name in ("mutex.h", "mutex.cpp", "parallel.cpp", "apart.cpp")}
     locks = re.compile(r"std::(\w*mutex|once_flag|call_once|condition_variable)\b")
     lazy = re.compile(r"^\s+static (?!constexpr|constinit|thread_local)[^(]*(=|;|\{)")
     found = []

@@ -18,12 +18,12 @@ def check_layers(folder):
 def test_layers(tmp_path):
     (tmp_path / "ir").mkdir()
     source = tmp_path / "ir" / "expr.cpp"
-    source.write_text('#include "ir/expr/expr.h"\n#include "core/error.h"\n#include <plan/no.h>\n')
+    source.write_text('#include "ir/expr.h"\n#include "core/error.h"\n#include <plan/no.h>\n')
     assert check_layers(tmp_path).returncode == 0
-    source.write_text('#include "core/error.h"\n#include "plan/cpu/planner.h"\n')
+    source.write_text('#include "core/error.h"\n#include "plan/planner.h"\n')
     found = check_layers(tmp_path)
     assert found.returncode == 1
-    assert 'expr.cpp:2: ir/ includes "plan/cpu/planner.h", but plan/ lies to its right' in found.stdout
+    assert 'expr.cpp:2: ir/ includes "plan/planner.h", but plan/ lies to its right' in found.stdout
 
 
 def test_device_text_is_seen_from_codegen_on(tmp_path):
@@ -32,14 +32,14 @@ def test_device_text_is_seen_from_codegen_on(tmp_path):
         folder.mkdir(parents=True)
     (kernels / "arguments.h").write_text("")
     (kernels / "tile.cuh").write_text('#include "arguments.h"\n')
-    (tmp_path / "codegen" / "source.cpp").write_text('#include "kernels/cuda/common/arguments.h"\n')
-    (tmp_path / "backend" / "tile.cpp").write_text('#include "kernels/cuda/common/arguments.h"\n')
+    (tmp_path / "codegen" / "source.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
+    (tmp_path / "backend" / "tile.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
     assert check_layers(tmp_path).returncode == 0
     (kernels / "tile.cuh").write_text('#include "core/error.h"\n')
-    (tmp_path / "plan" / "tile.cpp").write_text('#include "kernels/cuda/common/arguments.h"\n')
+    (tmp_path / "plan" / "tile.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
     (tmp_path / "backend" / "tile.cpp").write_text('#include "kernels/cuda/tile.cuh"\n')
     found = check_layers(tmp_path)
     assert found.returncode == 1
     assert 'tile.cuh:1: device text includes "core/error.h"' in found.stdout
-    assert 'plan/ includes "kernels/cuda/common/arguments.h"' in found.stdout
+    assert 'plan/ includes "kernels/cuda/arguments.h"' in found.stdout
     assert 'backend/ includes "kernels/cuda/tile.cuh"' in found.stdout

@@ -1,4 +1,4 @@
-"""A backward as a list of passes, which the engine plans (ops/pairs/backward_plan.h) and this file runs.
+"""A backward as a list of passes, planned by ops/pairs/backward_plan.h and run here.
 
 A pass has results, in an order: the field of its rows, sums for what it is `by`, the product with
 v, and the part of its side in the gradients by w. Each is added to what its leaves have so far.

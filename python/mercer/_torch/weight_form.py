@@ -1,4 +1,4 @@
-"""Gradients by the weights w, made of those by the points (the engine's plan/backward/weight_form.h).
+"""Gradients by the weights w, made of those by the points (plan/backward/weight_form.h).
 
 Where each term that a formula adds up over the features is c(w) times a function of degree d of the
 points,

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 TEST(CudaText, is_the_folder_byte_for_byte) {
   std::size_t files = 0;
-  for (const auto& entry : fs::directory_iterator(testing::source_folder() / "src" / "kernels" / "cuda")) {
+  for (const auto& entry : fs::recursive_directory_iterator(testing::source_folder() / "src" / "kernels" / "cuda")) {
     const fs::path path = entry.path();
     if (path.extension() != ".cuh" && path.extension() != ".h") continue;
     std::ifstream file(path, std::ios::binary);

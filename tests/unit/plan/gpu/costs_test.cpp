@@ -42,7 +42,7 @@ std::map<std::string, Struct> structs_of_header() {
   std::map<std::string, Struct> structs;
   Struct* open = nullptr;
   std::string comment;
-  std::istringstream header(text_of(testing::source_folder() / "src" / "plan" / "gpu" / "costs.h"));
+  std::istringstream header(text_of(testing::source_folder() / "src" / "plan" / "gpu" / "costs" / "costs.h"));
   for (std::string line; std::getline(header, line);) {
     std::smatch found;
     if (line.starts_with("/// ")) {
