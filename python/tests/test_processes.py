@@ -76,7 +76,8 @@ def test_every_lock_and_every_lazy_value_is_safe_around_fork():
     root = pathlib.Path(__file__).parents[2] / "src"
     if not root.exists():
         pytest.skip("no source folder")
-    own_way = {f"core/system/{name}" for name in ("mutex.h", "mutex.cpp", "parallel.cpp", "apart.cpp")}
+    files = ("mutex.h", "mutex.cpp", "parallel.cpp", "apart.cpp")
+    own_way = {f"core/system/{name}" for name in files}
     locks = re.compile(r"std::(\w*mutex|once_flag|call_once|condition_variable)\b")
     lazy = re.compile(r"^\s+static (?!constexpr|constinit|thread_local)[^(]*(=|;|\{)")
     found = []
