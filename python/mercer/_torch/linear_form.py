@@ -1,7 +1,7 @@
 """Backwards of formulas linear in x and in z: inner products, cosines and correlations.
 
-For f = offset + scale r q sum_k c_k x_k z_k (plan/forms/linear_form.h), with factors r of the row, q
-of the column and c of w, a pass over the pairs makes products of matrices:
+For f = offset + scale r q sum_k c_k x_k z_k (plan/forms/linear_form.h), with factors r of the row,
+q of the column and c of w, a pass over the pairs makes products of matrices:
 
     F[m, k]    = sum_n W[m, n] q_n z[n, k]          W = C, or u v', of which v' (q z) comes first
     dL/dx      = scale r c F
