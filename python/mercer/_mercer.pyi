@@ -194,9 +194,6 @@ def abs(a: mercer._types.ExprLike) -> Expr:
 def sign(a: mercer._types.ExprLike) -> Expr:
     """-1, 0 or 1."""
 
-def square(a: mercer._types.ExprLike) -> Expr:
-    """a * a."""
-
 def sqrt(a: mercer._types.ExprLike) -> Expr:
     """The square root; NaN below zero."""
 
@@ -251,23 +248,11 @@ def ceil(a: mercer._types.ExprLike) -> Expr:
 def round(a: mercer._types.ExprLike) -> Expr:
     """To the nearest whole number, ties to even."""
 
-def logical_not(a: mercer._types.ExprLike) -> Expr:
-    """1 where a is 0, else 0; also ~a."""
-
-def sum(a: mercer._types.ExprLike) -> Expr:
-    """The sum of the term over the features k."""
-
-def prod(a: mercer._types.ExprLike) -> Expr:
-    """The product of the term over the features k."""
-
-def logsumexp(a: mercer._types.ExprLike) -> Expr:
-    """log(sum(exp(term))) over the features k, without overflow."""
+def minimum(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
+    """The smaller of two; NaN wins."""
 
 def maximum(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
     """The larger of two; NaN wins."""
-
-def minimum(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
-    """The smaller of two; NaN wins."""
 
 def pow(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
     """a**b."""
@@ -280,6 +265,26 @@ def atan2(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
 
 def copysign(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
     """|a| with the sign of b."""
+
+def ops() -> list[tuple[str, str, str, str]]:
+    """
+    Rows of the table of scalar ops: the name in `steps`, Python's, NumPy's (with blanks between) and torch's.
+    """
+
+def square(a: mercer._types.ExprLike) -> Expr:
+    """a * a."""
+
+def logical_not(a: mercer._types.ExprLike) -> Expr:
+    """1 where a is 0, else 0; also ~a."""
+
+def sum(a: mercer._types.ExprLike) -> Expr:
+    """The sum of the term over the features k."""
+
+def prod(a: mercer._types.ExprLike) -> Expr:
+    """The product of the term over the features k."""
+
+def logsumexp(a: mercer._types.ExprLike) -> Expr:
+    """log(sum(exp(term))) over the features k, without overflow."""
 
 def equal(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
     """1 where a equals b, else 0; also a == b."""

@@ -12,36 +12,29 @@ import numpy as np
 
 from mercer import _features, _mercer
 
-# NumPy's name of each ufunc that has a counterpart. Ufuncs with Mercer's name are found by it.
-_NAMED_OTHERWISE = {
+# NumPy's name of each ufunc that has an operator or a shorthand; functions of the engine's table
+# say theirs there.
+_OPERATORS = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
     "divide": operator.truediv,
     "negative": operator.neg,
     "positive": operator.pos,
-    "absolute": _mercer.abs,
-    "fabs": _mercer.abs,
-    "power": _mercer.pow,
-    "float_power": _mercer.pow,
-    "reciprocal": _mercer.rcp,
-    "arcsin": _mercer.asin,
-    "arccos": _mercer.acos,
-    "arctan2": _mercer.atan2,
-    "rint": _mercer.round,
+    "square": _mercer.square,
     "less": operator.lt,
     "less_equal": operator.le,
     "greater": operator.gt,
     "greater_equal": operator.ge,
+    "equal": _mercer.equal,
+    "not_equal": _mercer.not_equal,
+    "logical_and": _mercer.logical_and,
+    "logical_or": _mercer.logical_or,
+    "logical_not": _mercer.logical_not,
     "bitwise_and": _mercer.logical_and,
     "bitwise_or": _mercer.logical_or,
     "invert": _mercer.logical_not,
 }
-_SAME_NAME = (
-    "exp", "exp2", "expm1", "log", "log2", "log1p", "sqrt", "square", "sin", "cos", "tanh",
-    "floor", "ceil", "sign", "maximum", "minimum", "copysign", "equal", "not_equal",
-    "logical_and", "logical_or", "logical_not",
-)  # fmt: skip
 # What the second operand does where the first one is an array, whose own operator would come back
 # here, as CuPy's does.
 _REFLECTED = {
@@ -54,7 +47,11 @@ _REFLECTED = {
     operator.gt: "__lt__",
     operator.ge: "__le__",
 }
-_UFUNCS = _NAMED_OTHERWISE | {name: getattr(_mercer, name) for name in _SAME_NAME}
+_UFUNCS = _OPERATORS | {
+    ufunc: getattr(_mercer, name)
+    for _, name, ufuncs, _ in _mercer.ops()
+    for ufunc in ufuncs.split()
+}
 
 # NumPy's functions that mean the same over the features, the only axis that a formula has, each
 # with the number of operands that it takes.

@@ -9,6 +9,7 @@
 #include "core/dtype_error.h"
 #include "formula/suggest.h"
 #include "ir/expr/expr.h"
+#include "ir/expr/ops.h"
 #include "libraries.h"
 #include "symbols.h"
 
@@ -21,33 +22,14 @@ namespace {
 using Unary = Expr (*)(const Expr&);
 using Binary = Expr (*)(const Expr&, const Expr&);
 
+/// Functions beside those of the table of ops (ir/expr/ops.cpp): shorthands, reductions, and ops that operators have.
 struct UnaryRow {
   const char* name;
   Unary function;
   const char* doc;
 };
 constexpr UnaryRow kUnary[] = {
-    {"abs", mercer::abs, "|a|; the builtin abs(a) does the same."},
-    {"sign", mercer::sign, "-1, 0 or 1."},
     {"square", mercer::square, "a * a."},
-    {"sqrt", mercer::sqrt, "The square root; NaN below zero."},
-    {"rsqrt", mercer::rsqrt, "1 / sqrt(a)."},
-    {"rcp", mercer::rcp, "1 / a."},
-    {"exp", mercer::exp, "e**a."},
-    {"exp2", mercer::exp2, "2**a."},
-    {"expm1", mercer::expm1, "e**a - 1, accurate near 0."},
-    {"log", mercer::log, "The natural logarithm."},
-    {"log2", mercer::log2, "The logarithm to base 2."},
-    {"log1p", mercer::log1p, "log(1 + a), accurate near 0."},
-    {"sin", mercer::sin, "The sine; a in radians."},
-    {"cos", mercer::cos, "The cosine; a in radians."},
-    {"asin", mercer::asin, "The arc sine, in radians."},
-    {"acos", mercer::acos, "The arc cosine, in radians."},
-    {"tanh", mercer::tanh, "The hyperbolic tangent."},
-    {"erf", mercer::erf, "The error function."},
-    {"floor", mercer::floor, "The largest whole number not above a."},
-    {"ceil", mercer::ceil, "The smallest whole number not below a."},
-    {"round", mercer::round, "To the nearest whole number, ties to even."},
     {"logical_not", mercer::logical_not, "1 where a is 0, else 0; also ~a."},
     {"sum", mercer::sum, "The sum of the term over the features k."},
     {"prod", mercer::prod, "The product of the term over the features k."},
@@ -60,12 +42,6 @@ struct BinaryRow {
   const char* doc;
 };
 constexpr BinaryRow kBinary[] = {
-    {"maximum", mercer::max, "The larger of two; NaN wins."},
-    {"minimum", mercer::min, "The smaller of two; NaN wins."},
-    {"pow", mercer::pow, "a**b."},
-    {"xlogy", mercer::xlogy, "a * log(b), and 0 where a is 0."},
-    {"atan2", mercer::atan2, "The angle of the point (b, a), in radians."},
-    {"copysign", mercer::copysign, "|a| with the sign of b."},
     {"equal", mercer::equal, "1 where a equals b, else 0; also a == b."},
     {"not_equal", mercer::not_equal, "1 where a differs from b, else 0; also a != b."},
     {"logical_and", mercer::logical_and, "1 where both differ from 0; also a & b."},
@@ -362,7 +338,48 @@ void bind_symbols(nb::module_& module) {
              "as a tensor that is trained, stays one: gradients reach it.");
 }
 
+/// Python's name of a function of the table: min and max are reductions there too, two arguments have NumPy's names.
+const char* python_name(const ir::OpInfo& row) {
+  return row.op == ir::Op::min ? "minimum" : row.op == ir::Op::max ? "maximum" : row.name;
+}
+
+/// The ops of one and two arguments that functions have, as their table says.
+void bind_ops(nb::module_& module) {
+  for (const ir::OpInfo& row : ir::op_table()) {
+    if (*row.doc == '\0') continue;
+    const char* name = python_name(row);
+    if (row.arity == 1) {
+      module.def(
+          name,
+          [op = row.op, name](nb::handle a) {
+            return combine(name, {a}, [&](const auto& e) { return ir::make(op, {e[0]}); });
+          },
+          "a"_a, nb::sig(fmt::format("def {}(a: mercer._types.ExprLike) -> Expr", name).c_str()), row.doc);
+    } else {
+      module.def(
+          name,
+          [op = row.op, name](nb::handle a, nb::handle b) {
+            return combine(name, {a, b}, [&](const auto& e) { return ir::make(op, {e[0], e[1]}); });
+          },
+          "a"_a, "b"_a,
+          nb::sig(fmt::format("def {}(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr", name).c_str()),
+          row.doc);
+    }
+  }
+  module.def(
+      "ops",
+      [] {
+        nb::list rows;
+        for (const ir::OpInfo& row : ir::op_table())
+          rows.append(nb::make_tuple(row.op == ir::Op::neg ? "neg" : row.name, python_name(row), row.numpy, row.torch));
+        return rows;
+      },
+      nb::sig("def ops() -> list[tuple[str, str, str, str]]"),
+      "Rows of the table of scalar ops: the name in `steps`, Python's, NumPy's (with blanks between) and torch's.");
+}
+
 void bind_functions(nb::module_& module) {
+  bind_ops(module);
   for (const UnaryRow& row : kUnary) {
     module.def(
         row.name,

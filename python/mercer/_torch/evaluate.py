@@ -84,23 +84,23 @@ def _sign(a: Tensor) -> Tensor:
     return torch.where(torch.isnan(a), a, torch.sign(a))
 
 
-_FUNCTIONS = {
-    "neg": torch.neg, "abs": torch.abs, "sign": _sign, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
-    "rcp": torch.reciprocal, "exp": torch.exp, "exp2": torch.exp2, "expm1": torch.expm1,
-    "log": torch.log, "log2": torch.log2, "log1p": torch.log1p, "sin": torch.sin, "cos": torch.cos,
-    "asin": torch.asin, "acos": torch.acos, "tanh": torch.tanh, "erf": torch.erf,
-    "floor": torch.floor, "ceil": torch.ceil, "round": torch.round,
-    "+": torch.add, "-": torch.sub, "*": torch.mul, "/": torch.div, "min": torch.minimum,
-    "max": torch.maximum, "pow": torch.pow, "xlogy": torch.xlogy, "atan2": torch.atan2,
-    "copysign": torch.copysign, "<": _boolean(torch.lt), "<=": _boolean(torch.le),
-    ">": _boolean(torch.gt), ">=": _boolean(torch.ge), "==": _boolean(torch.eq),
+# By the engine's table, and what torch says otherwise: true is 1, a sign of NaN is NaN.
+_FUNCTIONS: dict[str, Callable[..., Tensor]] = {
+    name: getattr(torch, function) for name, _, _, function in _mercer.ops() if function
+} | {
+    "sign": _sign,
+    "<": _boolean(torch.lt),
+    "<=": _boolean(torch.le),
+    ">": _boolean(torch.gt),
+    ">=": _boolean(torch.ge),
+    "==": _boolean(torch.eq),
     "!=": _boolean(torch.ne),
     "&": lambda a, b: ((a != 0) & (b != 0)).to(a.dtype),
     "|": lambda a, b: ((a != 0) | (b != 0)).to(a.dtype),
     "not": lambda a: (a == 0).to(a.dtype),
     "where": lambda c, a, b: torch.where(c != 0, a, b),
     "fma": lambda a, b, c: a * b + c,
-}  # fmt: skip
+}
 
 
 class _Block:

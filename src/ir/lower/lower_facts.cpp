@@ -78,11 +78,6 @@ double Facts::bound_of(const Expr& e) {
     case Op::floor:
     case Op::ceil:
     case Op::round: return arg(0) + 1;
-    case Op::sign:
-    case Op::sin:
-    case Op::cos:
-    case Op::tanh:
-    case Op::erf: return arg(0) < kUnknown ? 1 : kUnknown;
     case Op::exp:
     case Op::exp2: return nonpositive(e->args[0]) && arg(0) < kUnknown ? 1 : kUnknown;
     case Op::add:
@@ -93,8 +88,12 @@ double Facts::bound_of(const Expr& e) {
     case Op::where: return std::max(arg(1), arg(2));
     case Op::fma: return arg(0) * arg(1) + arg(2);
     case Op::copysign: return arg(0);
-    default: return !is_leaf(e->op) && !is_reduction(e->op) && info(e->op).boolean ? 1 : kUnknown;
+    default: break;
   }
+  const OpTraits& known = traits(e->op);
+  if (known.boolean) return 1;
+  const auto is_known = [&](const Expr& argument) { return bound(argument) < kUnknown; };
+  return known.bound > 0 && std::all_of(e->args.begin(), e->args.end(), is_known) ? known.bound : kUnknown;
 }
 
 Range Facts::range(const Expr& e) {

@@ -38,7 +38,6 @@ class Sizes {
     switch (e->op) {
       case Op::constant: return std::isfinite(e->value) ? Size::small : Size::unknown;
       case Op::w: case Op::param: case Op::features: case Op::index_i: case Op::index_j: return Size::small;
-      case Op::sign: case Op::sin: case Op::cos: case Op::tanh: case Op::erf: case Op::atan2: return bounded(e);
       case Op::exp: case Op::exp2:
         return at_most_zero(e->args[0]) || is_of_weights(e) ? bounded(e) : Size::unknown;
       case Op::sqrt: return is_nonnegative(e->args[0]) ? (*this)(e->args[0]) : Size::unknown;
@@ -53,7 +52,8 @@ class Sizes {
       default: break;
     }
     if (is_leaf(e->op)) return Size::finite;
-    return !is_reduction(e->op) && info(e->op).boolean ? Size::small : Size::unknown;
+    const OpTraits& known = traits(e->op);
+    return known.boolean ? Size::small : known.bound > 0 ? bounded(e) : Size::unknown;
   }
 
   static bool is_of_weights(const Expr& e) {
@@ -84,12 +84,11 @@ class Poles {
       case Op::rsqrt: return is_not_zero(e->args[0]) && is_nonnegative(e->args[0]);
       case Op::sqrt: return is_nonnegative(e->args[0]) && absent(e->args[0]);
       case Op::pow: return absent_in_power(e);
-      case Op::neg: case Op::abs: case Op::floor: case Op::ceil: case Op::round: case Op::copysign: case Op::sign:
-      case Op::add: case Op::sub: case Op::mul: case Op::min: case Op::max: case Op::fma:
-      case Op::exp: case Op::exp2: case Op::expm1: case Op::sin: case Op::cos: case Op::tanh: case Op::erf:
       case Op::sum: case Op::max_over: case Op::min_over: case Op::prod: return absent_in_arguments(e);
-      default: return is_leaf(e->op) || (!is_reduction(e->op) && info(e->op).boolean && absent_in_arguments(e));
+      default: break;
     }
+    const OpTraits& known = traits(e->op);
+    return is_leaf(e->op) || ((known.boolean || known.pole_free) && absent_in_arguments(e));
   }
 
  private:

@@ -1,4 +1,5 @@
-// is_nonnegative: a value that is at least +0, or NaN; never -0. Decided bottom-up from the ops; `false` means unknown.
+// is_nonnegative: a value that is at least +0, or NaN; never -0. Decided bottom-up from the table of ops, and here where
+// two arguments say more than each of them; `false` means unknown.
 //
 // NOTE: max over no features is -Inf: a maximum of non-negative terms is not known to be non-negative.
 #include <cmath>
@@ -15,21 +16,24 @@ bool decide(const Node& n, ExprMap<bool>& memo) {
   const auto holds = [&](std::size_t i) { return is_nonnegative(n.args[i], memo); };
   switch (n.op) {
     case Op::constant: return !std::signbit(n.value);
-    case Op::features: case Op::abs: case Op::exp: case Op::exp2: case Op::acos: return true;
-    // Odd or monotonic functions through 0, and rounding. sqrt(-0) is -0, so sqrt needs the condition too.
-    case Op::sqrt: case Op::rsqrt: case Op::rcp: case Op::sign: case Op::asin: case Op::tanh: case Op::erf:
-    case Op::expm1: case Op::log1p: case Op::floor: case Op::ceil: case Op::round: case Op::atan2:
+    case Op::features: return true;
     case Op::sum: case Op::prod: case Op::min_over: return holds(0);
     case Op::mul: return same(n.args[0], n.args[1]) || (holds(0) && holds(1));
-    case Op::add: case Op::div: case Op::min: return holds(0) && holds(1);
     case Op::max: return holds(0) || holds(1);
     case Op::pow: return is_even(n.args[1]) || holds(0);
     case Op::where: return holds(1) && holds(2);
-    case Op::pinned: return holds(0);
     case Op::ptx: return holds(n.args.size() - 1);
     case Op::fma: return holds(2) && (same(n.args[0], n.args[1]) || (holds(0) && holds(1)));
-    default: return !is_leaf(n.op) && !is_reduction(n.op) && info(n.op).boolean;
+    default: break;
   }
+  const OpTraits& known = traits(n.op);
+  switch (known.sign) {
+    case Sign::nonnegative: return true;
+    case Sign::as_argument: return holds(0);
+    case Sign::as_arguments: return holds(0) && holds(1);
+    case Sign::unknown: break;
+  }
+  return known.boolean;
 }
 
 }  // namespace

@@ -25,19 +25,11 @@ bool operator<(const Signed& p, const Signed& q) {
   return c != 0 ? c < 0 : p.negative < q.negative;
 }
 
-enum class Parity { none, even, odd };
-
 Parity parity_of(const Node& n) {
-  switch (n.op) {
-    case Op::abs: case Op::cos: return Parity::even;
-    case Op::sign: case Op::sin: case Op::asin: case Op::tanh: case Op::erf:
-    case Op::round: case Op::sum: return Parity::odd;
-    case Op::pow:
-      if (n.args[1]->op != Op::constant || std::fmod(n.args[1]->value, 1.0) != 0) return Parity::none;
-      return std::fmod(n.args[1]->value, 2.0) == 0 ? Parity::even : Parity::odd;
-    case Op::copysign: return Parity::even;
-    default: return Parity::none;
-  }
+  if (n.op == Op::sum) return Parity::odd;
+  if (n.op != Op::pow) return traits(n.op).parity;
+  if (n.args[1]->op != Op::constant || std::fmod(n.args[1]->value, 1.0) != 0) return Parity::none;
+  return std::fmod(n.args[1]->value, 2.0) == 0 ? Parity::even : Parity::odd;
 }
 
 std::optional<Op> mirrored(Op op) {  // f(-u, -v) = -mirror(u, v)

@@ -79,6 +79,43 @@ TEST(OpValues, AgreeWithLibm) {
   }
 }
 
+// What a row says of signs, parity, bounds and poles holds for the values of its op.
+TEST(OpTraits, AreThoseOfTheValues) {
+  const std::vector<double> values = {0.0, 1e-310, 1e-3, 0.5, 1.0, 2.5, 30.0};
+  const auto is_negative = [](double value) { return !std::isnan(value) && std::signbit(value); };
+  for (const OpInfo& row : op_table()) {
+    for (int n = 0; n < 1 << 2; ++n) {
+      for (double a : values) {
+        for (double b : values) {
+          const double args[] = {n & 1 ? -a : a, n & 2 ? -b : b, 0.25}, mirrored[] = {-args[0], args[1], args[2]};
+          const double value = row.eval(args);
+          const bool first = std::signbit(args[0]), second = row.arity > 1 && std::signbit(args[1]);
+          const bool promised = row.boolean || row.sign == Sign::nonnegative ||
+                                (row.sign == Sign::as_argument && !first) ||
+                                (row.sign == Sign::as_arguments && !first && !second);
+          EXPECT_FALSE(promised && is_negative(value)) << row.name << " " << args[0] << " " << args[1];
+          if (row.parity != Parity::none) {
+            const double expected = row.parity == Parity::even ? value : -value;
+            const double found = row.eval(mirrored);  // sign(0) is +0 of both zeros
+            EXPECT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected))) << row.name << " " << args[0] << " " << args[1];
+          }
+          EXPECT_TRUE(row.bound == 0 || std::fabs(value) <= row.bound) << row.name << " " << args[0] << " " << args[1];
+          EXPECT_TRUE(!row.pole_free || std::isfinite(value)) << row.name << " " << args[0] << " " << args[1];
+        }
+      }
+    }
+  }
+}
+
+// A function that Python binds has a sentence of help.
+TEST(OpTraits, FunctionsHaveTheirHelp) {
+  for (const OpInfo& row : op_table()) {
+    const bool is_named = row.name[0] >= 'a' && row.name[0] <= 'z' && row.arity < 3;
+    EXPECT_EQ(is_named, *row.doc != '\0') << row.name;
+    EXPECT_TRUE(is_named || *row.numpy == '\0') << row.name << " has operators, which say NumPy's names themselves";
+  }
+}
+
 TEST(OpValues, WideAgreesWithDouble) {
   std::mt19937 random(1);
   std::uniform_real_distribution<double> value(0.05, 0.95);
