@@ -10,6 +10,7 @@ SECONDS ?= 3600
 SEED    ?= $(shell date +%s)000
 FUZZ    ?=
 CASES   ?= 10000
+BASE    ?=
 KERNELS ?= all
 VENV   := .venv
 PY     := $(VENV)/bin/python
@@ -20,14 +21,15 @@ REQ_BUILD := $(VENV)/.stamp-build
 REQ_TEST  := $(VENV)/.stamp-test
 REQ_DEMO  := $(VENV)/.stamp-demo
 REQ_DOCS  := $(VENV)/.stamp-docs
+REQ_LINT  := $(VENV)/.stamp-lint
 PACKAGE   := $(BUILD)/.stamp-package
 
 SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/mercer python/src -type f \
              -not -name '*.pyc' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package demo test test-cpp test-python fuzz fuzz-torch bench docs lint format stubs asan tsan install-example \
-  wheels check-wheels check-package clean
+.PHONY: help setup package demo test test-cpp test-python fuzz fuzz-torch bench docs lint check-format check-commits \
+  format stubs asan tsan install-example wheels check-wheels check-package clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -52,6 +54,9 @@ $(REQ_DEMO): requirements/demo.txt $(if $(shell command -v nvidia-smi),$(REQ_TES
 	$(PY) -m pip install -q -r $<
 	@touch $@
 $(REQ_DOCS): requirements/docs.txt $(REQ_TEST)
+	$(PY) -m pip install -q -r $<
+	@touch $@
+$(REQ_LINT): requirements/lint.txt | $(VENV)/pyvenv.cfg
 	$(PY) -m pip install -q -r $<
 	@touch $@
 
@@ -95,15 +100,23 @@ bench: $(PACKAGE) $(REQ_TEST)  ## throughput against other libraries, on a GPU t
 docs: $(PACKAGE) $(REQ_DOCS)  ## the documentation as HTML, into docs/_build/html
 	$(PY) -m sphinx -q -b html docs docs/_build/html
 
-lint: $(REQ_TEST)  ## style of the Python code, order of the layers, size of the files
+lint: $(REQ_TEST)  ## style of the Python code, order of the layers, size of the files, one version
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(PY) tools/check_layers.py
 	$(PY) tools/check_sizes.py
+	$(PY) tools/release.py --agree
 
-format: $(REQ_TEST)  ## rewrite the Python code in the house style (C++: clang-format with .clang-format, by hand)
+check-format: $(REQ_LINT)  ## lines of C++ that changed since BASE (where HEAD left main), by clang-format
+	$(PY) tools/check_format.py $(BASE)
+
+check-commits:  ## subjects of the commits that main has not
+	$(PYTHON) tools/check_commits.py
+
+format: $(REQ_TEST) $(REQ_LINT)  ## rewrite the Python code, and the changed lines of C++, in the house style
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+	$(PY) tools/check_format.py --fix $(BASE)
 
 stubs: $(PACKAGE) $(REQ_TEST)  ## write the type stubs and the verbs anew after a change of the bindings
 	$(PY) tools/make_stubs.py

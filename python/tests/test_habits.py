@@ -1,0 +1,146 @@
+"""The tools that look at commits, changed lines and versions."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def program(folder, name):
+    """A script of the checkout as a module."""
+    path = ROOT / folder / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"script_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+check_commits = program("tools", "check_commits")
+check_format = program("tools", "check_format")
+release = program("tools", "release")
+
+
+@pytest.mark.parametrize(
+    ("message", "rule"),
+    [
+        ("x" * 73, "at most 72 characters. Received 73"),
+        ("A subject.\n", "without a full stop"),
+        ("A subject\nand more", "must be empty"),
+        ("fixup! A subject", "folded"),
+        ("", "must have a subject"),
+    ],
+)
+def test_messages(message, rule):
+    (fault,) = check_commits.faults(message)
+    assert rule in fault
+
+
+def test_messages_that_hold(tmp_path):
+    assert check_commits.faults("x" * 72 + "\n\nWhy.\n") == []
+    message = tmp_path / "message"
+    message.write_text("A subject\n# Please enter …\n# ---- >8 ----\ndiff of lines" + "x" * 90)
+    assert check_commits.main(["--file", str(message)]) == 0
+    message.write_text("x" * 73)
+    assert check_commits.main(["--file", str(message)]) == 1
+
+
+def commit(folder, subject):
+    words = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-a", "-m", subject]
+    subprocess.run(["git", *words], cwd=folder, check=True)
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A small repository of git, the current folder."""
+    if subprocess.run(["git", "--version"], capture_output=True).returncode:
+        pytest.skip("no git")
+    subprocess.run(["git", "init", "-q", "-b", "main", tmp_path], check=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_commits_of_a_range(checkout, capsys):
+    (checkout / "a").write_text("")
+    subprocess.run(["git", "add", "a"], check=True)
+    commit(checkout, "x" * 80)
+    subprocess.run(["git", "checkout", "-q", "-b", "work"], check=True)
+    (checkout / "a").write_text("1")
+    commit(checkout, "A subject")
+    assert check_commits.main([]) == 0  # what main has is not looked at
+    assert "1 messages hold" in capsys.readouterr().out
+    assert check_commits.main(["HEAD"]) == 1
+    with pytest.raises(SystemExit, match=r"must know the range\. Received nothing\.\.HEAD"):
+        check_commits.main(["nothing..HEAD"])
+
+
+def test_changed_lines(checkout):
+    source = checkout / "a.cpp"
+    source.write_text("int  a;\nint  b;\n")
+    subprocess.run(["git", "add", "."], check=True)
+    commit(checkout, "A subject")
+    source.write_text("int  a;\nint  b = 1;\nint  c;\n")
+    assert check_format.default_base() == subprocess.check_output(
+        ["git", "rev-parse", "HEAD"], text=True
+    ).strip()  # fmt: skip
+    assert check_format.changed_lines("HEAD") == {pathlib.Path("a.cpp"): [(2, 3)]}
+
+
+FILES = {
+    "CMakeLists.txt": "project(mercer VERSION 0.2.0 LANGUAGES CXX)\n",
+    "CITATION.cff": "cff-version: 1.2.0\nversion: 0.2.0\ndate-released: 2026-12-01\n",
+    "CHANGELOG.md": "# C\n\n## 0.2.0 (2026-12-01)\n\n- More.\n\n## 0.1.0 (2026-11-01)\n\n- A\n",
+    "pyproject.toml": '[project]\ndynamic = ["version"]\n[tool.x]\ninput = "CMakeLists.txt"\n',
+}
+
+
+@pytest.fixture
+def released(checkout):
+    for name, content in FILES.items():
+        (checkout / name).write_text(content)
+    subprocess.run(["git", "add", "."], check=True)
+    commit(checkout, "A release")
+    return checkout
+
+
+def test_a_release(released, capsys):
+    arguments = ["0.2.0", "--dry-run", "--root", str(released)]
+    assert release.main(arguments) == 0
+    said = capsys.readouterr().out
+    assert "+ make check-wheels" in said
+    assert 'git tag -a v0.2.0 -m "Mercer 0.2.0"' in said
+    subprocess.run(["git", "tag", "v0.2.0"], check=True)
+    assert release.main(arguments) == 1
+    assert "the tag v0.2.0 must be new" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "fault"),
+    [
+        ("CITATION.cff", "0.2.0", "0.1.0", "CITATION.cff must name version 0.2.0"),
+        ("CITATION.cff", "2026-12-01", "2026-11-01", "CITATION.cff must have 'date-released"),
+        ("CHANGELOG.md", "0.2.0 (2026-12-01)", "0.2.0 (unreleased)", "(year-month-day)'"),
+        ("CHANGELOG.md", "## 0.2.0", "## 0.3.0", "CHANGELOG.md must name version 0.2.0"),
+        ("CHANGELOG.md", "- More.\n", "", "must have entries"),
+        ("CMakeLists.txt", "0.2.0", "0.2.1", "CMakeLists.txt must name version 0.2.0"),
+        ("pyproject.toml", 'dynamic = ["version"]', 'version = "1.0.0"', "Received 1.0.0"),
+        ("pyproject.toml", "input", "output", "pyproject.toml must name version 0.2.0"),
+    ],
+)
+def test_what_is_no_release(released, capsys, name, old, new, fault):
+    path = released / name
+    path.write_text(path.read_text().replace(old, new))
+    assert release.main(["0.2.0", "--dry-run", "--root", str(released)]) == 1
+    said = capsys.readouterr().out
+    assert fault in said
+    assert "everything must be committed" in said
+
+
+def test_the_versions_of_this_checkout_agree(capsys):
+    assert release.main(["--agree"]) == 0
