@@ -94,8 +94,8 @@ fuzz-torch: $(PACKAGE) $(REQ_TEST)  ## CASES random nests of PyTorch's transform
 	MERCER_FUZZ_SEED=$(SEED) MERCER_FUZZ_CASES=$(CASES) $(PY) -m pytest -q -n $(shell nproc) --maxfail 5 \
 	  python/tests/test_torch_fuzz.py
 
-bench: $(PACKAGE) $(REQ_TEST)  ## throughput against other libraries, on a GPU too where there is one
-	$(PY) -m mercer bench
+bench: $(PACKAGE) $(REQ_TEST)  ## throughput against other libraries, on a GPU too; kept in bench/results/runs
+	$(PY) -m mercer bench --keep
 
 docs: $(PACKAGE) $(REQ_DOCS)  ## the documentation as HTML, into docs/_build/html
 	$(PY) -m sphinx -q -b html docs docs/_build/html

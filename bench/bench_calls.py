@@ -1,6 +1,6 @@
 """Microseconds of a call on tiny arrays, where hardly anything but the host's part is left.
 
-``python bench/bench_calls.py [--only cdist,kron] [--repeats 40] [--json FILE]``
+``python bench/bench_calls.py [--only cdist,kron] [--repeats 40] [--json FILE] [--keep]``
 
 Each verb is called with arrays of NumPy and tensors of PyTorch on the CPU: as they are ("torch"),
 with a gradient recorded ("grad"), and with one that is wanted but switched off ("no_grad"); drop-in
@@ -11,13 +11,14 @@ the best of interleaved rounds of one thread's CPU time.
 from __future__ import annotations
 
 import argparse
-import json
+import pathlib
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import mercer as mc
 import numpy as np
 import torch
+from mercer.benchmarks import cpu_machine, keeping
 from mercer.benchmarks.timing import best_times, one_thread
 
 Call = Callable[[], object]
@@ -195,18 +196,20 @@ def main() -> None:
     )
     parser.add_argument("--only", default=",".join(GROUPS), help="groups of rows, by commas")
     parser.add_argument("--repeats", type=int, default=40)
-    parser.add_argument("--json", help="a file for the lines")
+    parser.add_argument("--json", type=pathlib.Path, help="a file for the lines")
+    parser.add_argument("--keep", action="store_true", help=f"keep the lines in {keeping.RUNS}")
     arguments = parser.parse_args()
     lines = []
     with one_thread():
         for group in arguments.only.split(","):
             for name, calls in GROUPS[group](np.random.default_rng(0)):
-                times = {n: 1e6 * t for n, t in best_times(calls, arguments.repeats).items()}
-                lines.append({"row": name, "us": times})
-                print(f"{name:36s}", *(f"{n} {t:.2f}" for n, t in times.items()), sep="  ")
+                times = best_times(calls, arguments.repeats)
+                lines += [{"row": name, "data": n, "seconds": t} for n, t in times.items()]
+                print(f"{name:36s}", *(f"{n} {1e6 * t:.2f}" for n, t in times.items()), sep="  ")
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump({"torch": torch.__version__, "lines": lines}, file, indent=1)
+        keeping.write(arguments.json, cpu_machine.describe(), lines, [])
+    if arguments.keep:
+        print(keeping.keep(cpu_machine.describe(), lines, program="calls"))
 
 
 if __name__ == "__main__":

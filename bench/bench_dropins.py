@@ -1,6 +1,6 @@
 """Programs of kermac, mm-kermac, PyFastKron and xRFM under Mercer's drop-in modules, on one GPU.
 
-``python bench/bench_dropins.py [--only kermac,grad,zoo,kron,host,xrfm] [--json FILE]``
+``python bench/bench_dropins.py [--only kermac,grad,zoo,kron,host,xrfm] [--json FILE] [--keep]``
 
 The package itself runs beside where it can be imported (kermac 0.1.4 needs cuda-core 0.3, mm-kermac
 1.0.0 a newer one, so they take two runs); otherwise torch.cdist does, or a figure measured before
@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from mercer.benchmarks import gpu_machine, keeping
 from mercer.benchmarks.gpu_timing import Stopwatch
 
 # FastKron's GeKMM by its own choice of kernels on one H200, fp32, after a patch that lets it select
@@ -245,22 +246,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default=",".join(GROUPS), help="groups of rows, by commas")
-    parser.add_argument("--json", help="a file for the lines")
+    parser.add_argument("--json", type=pathlib.Path, help="a file for the lines")
+    parser.add_argument("--keep", action="store_true", help=f"keep the lines in {keeping.RUNS}")
     arguments = parser.parse_args()
     table = Table(Stopwatch("cuda"))
     for group in arguments.only.split(","):
         GROUPS[group](table)
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(
-                {
-                    "gpu": torch.cuda.get_device_name(),
-                    "torch": torch.__version__,
-                    "lines": table.lines,
-                },
-                file,
-                indent=1,
-            )
+        keeping.write(arguments.json, gpu_machine.describe("cuda:0"), table.lines, [])
+    if arguments.keep:
+        print(keeping.keep(gpu_machine.describe("cuda:0"), table.lines, program="dropins"))
 
 
 if __name__ == "__main__":

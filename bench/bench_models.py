@@ -1,6 +1,6 @@
 """Kernel models beside their peers: times in one process, in turns, and what both reach.
 
-    python bench/bench_models.py --data FOLDER [--only WORD ...] [--long]
+    python bench/bench_models.py --data FOLDER [--only WORD ...] [--long] [--keep]
 
 Each file of bench/models has ``rows()``, a dict of functions by name. A function takes the `Sets`
 and returns a `Result`. FOLDER holds name.csv.gz, the target in the last column. Everything runs on
@@ -24,6 +24,7 @@ from typing import Any
 
 import mercer as mc
 import numpy as np
+from mercer.benchmarks import cpu_machine, gpu_machine, keeping
 
 HERE = pathlib.Path(__file__).parent
 
@@ -106,20 +107,36 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="of the rows gpu:, or cpu")
     parser.add_argument("--divide", type=int, default=1, help="the points of the rows gpu: by it")
     parser.add_argument("--cap", type=float, default=40.0, help="seconds of iterations of peers")
+    parser.add_argument("--keep", action="store_true", help=f"keep the lines in {keeping.RUNS}")
     options = parser.parse_args()
     sets = Sets(pathlib.Path(options.data), options.device, options.divide, options.cap)
     threads = mc.get_num_threads()
     warnings.simplefilter("ignore")
+    kept: list[dict[str, Any]] = []
     for name, row in rows().items():
         is_wanted = not options.only or any(word in name for word in options.only)
         if is_wanted and (options.long or "long" not in name):
             mc.set_num_threads(threads if name.startswith("gpu:") else 1)
-            print(said(name, row, sets), flush=True)
+            print(said(name, row, sets, kept), flush=True)
+    if options.keep:
+        on_gpu = options.device == "cuda" and not gpu_machine.why_not()
+        machine = cpu_machine.describe() | (gpu_machine.describe("cuda:0") if on_gpu else {})
+        print(keeping.keep(machine, kept, program="models"))
 
 
-def said(name: str, row: Callable[[Sets], Result], sets: Sets) -> str:
+def kept_line(name: str, result: Result) -> dict[str, Any]:
+    """The result for JSON; units other than seconds under their own names."""
+    unit = "seconds" if result.unit == "s" else result.unit
+    notes = {key: str(value) for key, value in result.notes.items()}
+    return {"row": name, unit: result.ours, f"peer_{unit}": result.peer, "notes": notes}
+
+
+def said(name: str, row: Callable[[Sets], Result], sets: Sets, kept: list[dict[str, Any]]) -> str:
+    """Runs a row: the text of its line, which is kept, or why there is none."""
     try:
-        return line(name, row(sets))
+        result = row(sets)
+        kept.append(kept_line(name, result))
+        return line(name, result)
     except Exception as error:
         first = (str(error).splitlines() or [""])[0]
         kind = "skipped" if isinstance(error, Skipped) else type(error).__name__

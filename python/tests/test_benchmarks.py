@@ -20,6 +20,7 @@ from mercer.benchmarks import (
     gpu_rows,
     gpu_runs,
     gpu_startup,
+    keeping,
     random_calls,
 )
 from mercer.benchmarks.gpu_result import GpuLine
@@ -293,6 +294,28 @@ def test_results_of_both_lie_in_two_files(monkeypatch, tmp_path):
         benchmarks.main(["--device", device, "--json", str(folder / "b.json"), "--only", "linf"])
         files[device] = sorted(path.name for path in folder.iterdir())
     assert files == {"cpu": ["b.json"], "cuda": ["b.json"], "auto": ["b.json", "b_cuda.json"]}
+
+
+def test_results_are_kept_by_machine_date_and_commit(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)  # no checkout
+    monkeypatch.setattr(command, "_run", lambda rows, settings, table: [])
+    for _ in range(2):
+        assert benchmarks.main(["--device", "cpu", "--only", "linf", "--keep"]) == 0
+    first, second = sorted((tmp_path / keeping.RUNS).iterdir(), key=lambda path: len(path.name))
+    assert second.name == f"{first.stem}-2.json"
+    assert str(second.relative_to(tmp_path)) in capsys.readouterr().out
+    machine = json.loads(first.read_text())["machine"]
+    assert machine["commit"] == ""
+    assert machine["date"][:10] in first.name
+    assert machine["cpu"].split()[0].lower() in first.name
+
+
+@pytest.mark.parametrize(
+    ("commit", "name"), [("12ab", "nvidia-h200-2026-11-24-12ab"), ("12ab+", "…-12ab-changed")]
+)
+def test_names_of_kept_results(commit, name):
+    machine = {"gpu": "NVIDIA H200", "date": "2026-11-24T13:33:01+00:00", "commit": commit}
+    assert keeping.name_of(machine) == name.replace("…", "nvidia-h200-2026-11-24")
 
 
 def test_list(capsys):

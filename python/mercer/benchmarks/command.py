@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
-import platform
 import traceback
 from collections.abc import Callable, Sequence
 
-from . import engine, gpu_machine, gpu_runs, runs
+from . import cpu_machine, engine, gpu_machine, gpu_runs, keeping, runs
 from .gpu_result import GpuTable
 from .gpu_settings import GpuSettings
 from .result import Table
 from .settings import Settings
-from .timing import one_thread, usable_cpus
+from .timing import one_thread
 
 DEFAULT_JSON = "bench_out/bench.json"
 
@@ -37,6 +35,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--json", metavar="FILE", help=f"the results ({DEFAULT_JSON}; of a GPU, bench_cuda.json)"
     )
+    parser.add_argument(
+        "--keep", action="store_true", help=f"keep the results in {keeping.RUNS} of a checkout, too"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
     parser.add_argument(
         "--tune",
@@ -57,32 +58,6 @@ def _chosen(only: str | None, rows: dict, known: Sequence[str]) -> dict:
     if unknown:
         raise SystemExit(f"no such row: {', '.join(unknown)}. The rows are {', '.join(known)}.")
     return {name: rows[name] for name in names if name in rows}
-
-
-def _cpu_name() -> str:
-    path = pathlib.Path("/proc/cpuinfo")
-    text = path.read_text() if path.exists() else ""
-    names = [
-        line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name")
-    ]
-    return names[0] if names else platform.processor() or "unknown"
-
-
-def _machine() -> dict:
-    versions = {}
-    for name in ("mercer", "numpy", "scipy", "sklearn", "torch"):
-        try:
-            versions[name] = str(getattr(__import__(name), "__version__", "unknown"))
-        except ImportError:
-            continue
-    return {
-        "cpu": _cpu_name(),
-        "cpus": usable_cpus(),
-        "clock_ghz": engine.clock_ghz(),
-        "costs": engine.costs(),
-        "targets": engine.targets(),
-        "versions": versions,
-    }
 
 
 def _describe(machine: dict) -> None:
@@ -110,28 +85,31 @@ def _run(rows: dict[str, Callable], settings: object, table: Table) -> list[str]
 
 
 def _finish(
-    machine: dict, table: Table, failed: list[str], path: pathlib.Path, strict: bool
+    machine: dict,
+    table: Table,
+    failed: list[str],
+    path: pathlib.Path,
+    options: argparse.Namespace,
 ) -> int:
     missed = [line for line in table.lines if line.misses()]
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [line.to_dict() for line in table.lines]
-    content = {"machine": machine, "lines": lines, "failed": failed}
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    keeping.write(path, machine, lines, failed)
+    written = str(path)
+    if options.keep:
+        written += f" and {keeping.keep(machine, lines, failed)}"
     print(
         f"\n{len(missed)} of {len(table.lines)} lines miss a bar; {len(failed)} rows failed."
-        f" Written to {path}.\n"
+        f" Written to {written}.\n"
     )
-    return 1 if failed or (strict and missed) else 0
+    return 1 if failed or (options.strict and missed) else 0
 
 
 def _on_cpu(rows: dict, options: argparse.Namespace) -> int:
-    machine, table = _machine(), Table()
+    machine, table = cpu_machine.describe(), Table()
     _describe(machine)
     with one_thread():
         failed = _run(rows, Settings(options.quick), table)
-    return _finish(
-        machine, table, failed, pathlib.Path(options.json or DEFAULT_JSON), options.strict
-    )
+    return _finish(machine, table, failed, pathlib.Path(options.json or DEFAULT_JSON), options)
 
 
 def _gpu_path(options: argparse.Namespace) -> pathlib.Path:
@@ -147,7 +125,7 @@ def _on_gpu(rows: dict, device: str, options: argparse.Namespace) -> int:
     settings = GpuSettings(device, options.quick, tunes=options.tune)
     settings.name = machine["gpu"]
     failed = _run(rows, settings, table)
-    return _finish(machine, table, failed, _gpu_path(options), options.strict)
+    return _finish(machine, table, failed, _gpu_path(options), options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

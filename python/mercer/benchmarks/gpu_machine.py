@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import datetime
 import platform
 import subprocess
+
+from . import keeping
 
 
 def why_not(device: str = "cuda:0") -> str:
@@ -69,7 +70,8 @@ def describe(device: str) -> dict:
         "most_clock": fields[1] if len(fields) > 1 else "unknown",
         "power_limit": fields[2] if len(fields) > 2 else "unknown",
         "cuda": str(torch.version.cuda),
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "date": keeping.now(),
+        "commit": keeping.commit(),
         "versions": versions(),
     }
 
