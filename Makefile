@@ -132,12 +132,12 @@ tsan: $(SYSTEM)  ## what several threads do at once, under the thread sanitizer
 	cmake --build --preset tsan
 	ctest --preset tsan
 
-install-example: $(PACKAGE)  ## install the libraries into build/prefix, then build and run examples/cpp and examples/c against them
+install-example: $(PACKAGE)  ## install the libraries into build/prefix, then build and run examples/cpp and examples/c
 	cmake --build $(BUILD) --target mercer mercer_fastkron
 	cmake --install $(BUILD) --component cpp --prefix build/prefix
 	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
 	cmake --build build/example
-	build/example/kernel_matrix
+	ctest --test-dir build/example --output-on-failure
 	cmake -S examples/c -B build/example_c -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
 	cmake --build build/example_c
 	build/example_c/grid
