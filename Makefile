@@ -132,13 +132,20 @@ tsan: $(SYSTEM)  ## what several threads do at once, under the thread sanitizer
 	cmake --build --preset tsan
 	ctest --preset tsan
 
+PREFIX := $(CURDIR)/build/prefix
+
 install-example: $(PACKAGE)  ## install the libraries into build/prefix, then build and run examples/cpp and examples/c
-	cmake --build $(BUILD) --target mercer mercer_fastkron
-	cmake --install $(BUILD) --component cpp --prefix build/prefix
-	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
+	cmake --build $(BUILD) --target mercer mercer_static mercer_fastkron
+	cmake --install $(BUILD) --component cpp --prefix $(PREFIX)
+	$(PY) tools/check_symbols.py $(PREFIX)
+	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(PREFIX)
 	cmake --build build/example
 	ctest --test-dir build/example --output-on-failure
-	cmake -S examples/c -B build/example_c -G Ninja -DCMAKE_PREFIX_PATH=$(CURDIR)/build/prefix
+	PKG_CONFIG_PATH=$$(dirname $$(find $(PREFIX) -name mercer.pc)) && export PKG_CONFIG_PATH && \
+	  $(CXX) -std=c++20 examples/cpp/kronecker.cpp -o build/example/by_pkg_config \
+	    $$(pkg-config --cflags --libs mercer) -Wl,-rpath,$$(pkg-config --variable=libdir mercer)
+	build/example/by_pkg_config
+	cmake -S examples/c -B build/example_c -G Ninja -DCMAKE_PREFIX_PATH=$(PREFIX)
 	cmake --build build/example_c
 	build/example_c/grid
 	build/example_c/fastkron
