@@ -29,7 +29,7 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
 
 .DEFAULT_GOAL := help
 .PHONY: help setup package demo test test-cpp test-python fuzz fuzz-torch bench docs lint check-format check-commits \
-  format stubs asan tsan install-example wheels check-wheels check-package clean
+  format stubs asan tsan install-example deb check-deb wheels check-wheels check-package clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -149,6 +149,13 @@ install-example: $(PACKAGE)  ## install the libraries into build/prefix, then bu
 	cmake --build build/example_c
 	build/example_c/grid
 	build/example_c/fastkron
+
+deb: $(PACKAGE)  ## the C++ library as a package for Debian, into build/deb
+	cmake --build $(BUILD) --target mercer mercer_static mercer_fastkron
+	cpack --config $(BUILD)/CPackConfig.cmake -B build/deb
+
+check-deb: deb  ## its fields, files and dependencies; programs that link with what it unpacks
+	tools/check_deb.sh build/deb/libmercer_*.deb
 
 # KERNELS: GPU architectures whose kernels come along, all of cmake/cuda_store.txt where nothing is said.
 wheels: $(SYSTEM)  ## the sdist and manylinux wheels into dist/, with Zig's compiler; KERNELS= for no GPU kernels
