@@ -12,6 +12,8 @@ import pathlib
 import sys
 import textwrap
 
+from make_stubs import for_numpy
+
 # The functions of each public module.
 VERBS = {
     "mercer": (
@@ -24,8 +26,10 @@ VERBS = {
 IMPORTED = {
     "collections.abc": ("Sequence",),
     "typing": ("Literal",),
-    "mercer._types": ("Array", "ArrayT", "FormulaLike", "Parameter"),
-}
+    "mercer._types": (
+        "Array", "ArrayT", "FormulaLike", "Indices", "Numbers", "Parameter", "ScalarT",
+    ),
+}  # fmt: skip
 WIDTH = 100
 HEAD = '''"""The verbs, as torch.compile can read them. Written by tools/make_verbs.py.
 
@@ -35,11 +39,12 @@ Arguments go on one by one: as a tuple and a dict the compiled function has them
 What it refuses is called once more where lists, tables or whole numbers can be read as arrays.
 """
 # fmt: off
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from mercer import _array_likes, _mercer
 
@@ -74,9 +79,10 @@ AGAIN = """\
 
 
 DESCRIBE = """\
-def _describe(verb: Any, module: str) -> None:
-    verb.__module__ = module
-    verb.__doc__ = getattr(_mercer, verb.__name__).__nb_signature__[0][1]
+def _describe(module: str, *verbs: Any) -> None:
+    for verb in verbs:
+        verb.__module__ = module
+        verb.__doc__ = getattr(_mercer, verb.__name__).__nb_signature__[0][1]
 
 
 """
@@ -126,6 +132,21 @@ def docstring(text: str) -> str:
     return textwrap.indent('"""' + "\n".join(lines) + '\n"""\n', "    ")
 
 
+def overloads(name: str, line: str) -> str:
+    """What type checkers read of it, where the types of NumPy's arrays say more than others."""
+    special = for_numpy(name, " ".join(line.split()).replace("( ", "(").replace(", )", ")"), "")
+    if special is None:
+        return ""
+    scope: dict = {}
+    exec(f"from __future__ import annotations\n{special} ...", scope)
+    signature = inspect.signature(scope[name])
+    head = wrapped(
+        f"def {name}", written(list(signature.parameters.values())),
+        f" -> {signature.return_annotation}: ...",
+    )  # fmt: skip
+    return f"@overload\n{head}\n\n\n@overload\n{line} ...\n\n\n"
+
+
 def definition(name: str, head: str, doc: str) -> str:
     """The function: for torch.compile the operator, for everybody else the compiled function."""
     scope: dict = {}
@@ -138,7 +159,8 @@ def definition(name: str, head: str, doc: str) -> str:
     call = wrapped(f"        return traced.{name}", traced, "").removeprefix(
         "        return traced."
     )
-    text = wrapped(f"def {name}", written(parameters), f" -> {signature.return_annotation}:") + "\n"
+    line = wrapped(f"def {name}", written(parameters), f" -> {signature.return_annotation}:")
+    text = overloads(name, line) + line + "\n"
     text += docstring(doc) + TRACED.format(refusal=refusal, call=call)
     if name not in VERBS["mercer"]:
         return text + wrapped(f"    return _mercer.{name}", arguments, "") + "\n"
@@ -171,10 +193,7 @@ def module() -> str:
         for title, group in zip(("NAMES", "KRON"), VERBS.values(), strict=True)
     ]
     head = HEAD.format(imports="\n".join(imports), names="\n".join(listed))
-    tail = [
-        wrapped("for _verb in ", list(group), f':\n    _describe(_verb, "{home}")\n')
-        for home, group in VERBS.items()
-    ]
+    tail = [wrapped("_describe", [f'"{home}"', *group], "") + "\n" for home, group in VERBS.items()]
     return "\n\n".join([head, *functions, "".join([DESCRIBE, *tail])])
 
 

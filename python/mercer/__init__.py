@@ -16,19 +16,23 @@ and come out as they are.
 
 from __future__ import annotations
 
-import builtins as _builtins
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from mercer.zoo import *  # noqa: F403  first: an operation wins over an entry of the same name
-from mercer import _calling, kron, linalg, zoo
+if _TYPE_CHECKING:  # of two imports mypy takes the first, Python the last
+    from mercer._features import dot
+
+# First, since an operation wins over an entry of the same name.
+from mercer.zoo import *  # type: ignore[assignment]  # noqa: F403
+from mercer import _calling, errors, kron, linalg, zoo
 from mercer._context import info, options
 from mercer._mercer import (
-    Expr, K, Kernel, __version__, abs, acos, asin, atan2, ceil, clear_plans, col, compile,
-    copysign, cos, differentiate, equal, erf, exp, exp2, explain, expm1, floor, fma,
-    get_num_threads,
-    get_precision, get_target, i, j, log, log1p, log2, logical_and, logical_not, logical_or,
-    logsumexp, max, maximum, min, minimum, not_equal, param, parse, plan_count, pow, prod, rcp,
-    round, row, rsqrt, set_num_threads, set_precision, set_target, sign, sin, sqrt, square, sum,
-    tanh, w, where, workspace_size, x, xlogy, z,
+    Expr, K, Kernel, __version__ as __version__, abs as abs, acos, asin, atan2, ceil, clear_plans,
+    col, compile as compile, copysign, cos, differentiate, equal, erf, exp, exp2, explain, expm1,
+    floor, fma, get_num_threads, get_precision, get_target, i, j, log, log1p, log2, logical_and,
+    logical_not, logical_or, logsumexp, max as max, maximum, min as min, minimum, not_equal, param,
+    parse, plan_count, pow as pow, prod, rcp, round as round, row, rsqrt, set_num_threads,
+    set_precision, set_target, sign, sin, sqrt, square, sum as sum, tanh, w, where, workspace_size,
+    x, xlogy, z,
 )  # fmt: skip
 from mercer._features import dot, mean, norm
 from mercer._parameter_gradient import parameter_gradient
@@ -45,5 +49,17 @@ from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
 
 # `from mercer import *` leaves Python's own sum, max, abs and their like alone.
 __all__ = [
-    name for name in dir() if name[0] != "_" and name not in (*dir(_builtins), "annotations")
-]
+    "CompileError", "DeviceError", "DtypeError", "Expr", "K", "Kernel", "LinAlgError", "acos",
+    "asin", "atan2", "cdist", "ceil", "clear_plans", "col", "copysign", "cos", "differentiate",
+    "dot", "equal", "erf", "errors", "exp", "exp2", "explain", "expm1", "floor", "fma",
+    "get_num_threads", "get_precision", "get_target", "gradient_field", "i", "info", "j",
+    "kernel", "kernel_agop", "kernel_gradient", "kernel_matrix", "kernel_product",
+    "kernel_reduce", "knn", "kron", "linalg", "log", "log1p", "log2", "logical_and",
+    "logical_not", "logical_or", "logsumexp", "maximum", "mean", "metric", "minimum", "norm",
+    "not_equal", "options", "paired_distances", "pairwise", "param", "parameter_gradient",
+    "parse", "patch", "pdist", "plan_count", "prod", "ptx", "rcp", "reduce", "row", "rsqrt",
+    "set_num_threads", "set_precision", "set_target", "sign", "sin", "sqrt", "square",
+    "squareform", "tanh", "tune", "unpatch", "w", "where", "workspace_size", "x", "xlogy", "z",
+    "zoo",
+]  # fmt: skip
+__all__ += zoo.__all__

@@ -10,6 +10,7 @@ import pathlib
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -241,7 +242,7 @@ def cache(options: argparse.Namespace) -> None:
 
 
 def _add(
-    commands, function: Callable, help_text: str, example: str = ""
+    commands: Any, function: Callable, help_text: str, example: str = ""
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(
         function.__name__,

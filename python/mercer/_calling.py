@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _call(
-    self, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, /,
+    self: Any, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, /,
     **params: mercer._types.Parameter,
 ) -> mercer._types.ArrayT:  # fmt: skip
     """The kernel matrix k(x), k(x, z), or the number k(row, other) of two points.
@@ -24,15 +24,16 @@ def _call(
     >>> k = mc.gauss(bandwidth=2.0)
     >>> SVC(kernel=k).fit(rows, labels)
     """
-    x, z = (_row(a) for a in (x, z))
-    if getattr(x, "ndim", 2) != 1 and getattr(z, "ndim", 2) != 1:
-        return _verbs.kernel_matrix(self, x, z, **params)
-    if getattr(x, "ndim", 2) != getattr(z, "ndim", 2):
+    rows, others = _row(x), _row(z)
+    options: dict[str, Any] = params
+    if getattr(rows, "ndim", 2) != 1 and getattr(others, "ndim", 2) != 1:
+        return _verbs.kernel_matrix(self, rows, others, **options)
+    if getattr(rows, "ndim", 2) != getattr(others, "ndim", 2):
         raise ValueError(
             "a kernel is called with sets of points [..., M, K], or with two points [K]. Received "
-            f"{' and '.join(str(getattr(a, 'shape', a)) for a in (x, z))}"
+            f"{' and '.join(str(getattr(a, 'shape', a)) for a in (rows, others))}"
         )
-    return _verbs.kernel_matrix(self, x[None], z[None], **params)[0, 0]
+    return _verbs.kernel_matrix(self, rows[None], others[None], **options)[0, 0]
 
 
 def _row(values: Any) -> Any:
@@ -43,4 +44,4 @@ def _row(values: Any) -> Any:
 
 _call.__name__, _call.__qualname__ = "__call__", "Kernel.__call__"
 _call.__module__ = _mercer.Kernel.__module__
-_mercer.Kernel.__call__ = _call
+_mercer.Kernel.__call__ = _call  # type: ignore[method-assign]

@@ -57,4 +57,5 @@ def dot(a: ExprLike | None = None, b: ExprLike | None = None, *, weighted: bool 
         return _mercer.zoo_formula("dot", {}, weighted)
     if a is None or b is None:
         raise TypeError("dot: both terms must be given, or none. Received one")
-    return _mercer.sum(_mercer.w * a * b if weighted else a * b)
+    first = _mercer.w * a if weighted else a
+    return _mercer.sum(first * b)  # type: ignore[operator]  # of two arrays without axes too

@@ -87,7 +87,9 @@ def _halves(numbers: Any) -> Any:
 # ---- Primitives. --------------------------------------------------------------------------------
 
 
-def _called(operation: str, names: str, results: Sequence[Any], *operands: Any, **settings: Any):
+def _called(
+    operation: str, names: str, results: Sequence[Any], *operands: Any, **settings: Any
+) -> Any:
     found = _jax.ffi_call([jax.ShapeDtypeStruct(r.shape, r.dtype) for r in results])(
         *operands,
         verb=operation,

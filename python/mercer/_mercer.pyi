@@ -58,9 +58,9 @@ class Expr:
 
     def __ge__(self, other: mercer._types.ExprLike, /) -> Expr: ...
 
-    def __eq__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+    def __eq__(self, other: mercer._types.ExprLike, /) -> Expr: ...  # type: ignore[override]
 
-    def __ne__(self, other: mercer._types.ExprLike, /) -> Expr: ...
+    def __ne__(self, other: mercer._types.ExprLike, /) -> Expr: ...  # type: ignore[override]
 
     def __neg__(self) -> Expr: ...
 
@@ -102,7 +102,7 @@ class Expr:
 
     def __repr__(self) -> str: ...
 
-    def __reduce__(self) -> tuple: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
     def same(self, other: Expr) -> bool:
         """
@@ -144,7 +144,7 @@ class Kernel(Expr):
 
     def __hash__(self) -> int: ...
 
-    def __reduce__(self) -> tuple: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
     def bind(self, **values: mercer._types.Parameter | Expr) -> Kernel:
         """As Expr.bind; the result is a kernel."""
@@ -474,6 +474,10 @@ def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mer
     The other arguments, dtypes and errors: those of pairwise.
     """
 
+@overload
+def kernel_reduce(f: mercer._types.FormulaLike, x: mercer._types.Numbers[mercer._types.ScalarT], z: mercer._types.Numbers[mercer._types.ScalarT] | None, reduce: Literal["argmax", "argmin"], *, out: mercer._types.Indices | None = None, row: mercer._types.Numbers[mercer._types.ScalarT] | None = None, col: mercer._types.Numbers[mercer._types.ScalarT] | None = None, w: mercer._types.Numbers[mercer._types.ScalarT] | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.Indices: ...
+
+@overload
 def kernel_reduce(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, reduce: Literal["sum", "max", "min", "argmax", "argmin", "logsumexp"], *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     A reduction over the points of z: out[..., m] = reduce over n of f(x_m, z_n).
@@ -483,6 +487,10 @@ def kernel_reduce(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: merc
     The other arguments, dtypes and errors: those of pairwise.
     """
 
+@overload
+def knn(f: mercer._types.FormulaLike, x: mercer._types.Numbers[mercer._types.ScalarT], z: mercer._types.Numbers[mercer._types.ScalarT] | None, k: int, *, out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices] | None = None, row: mercer._types.Numbers[mercer._types.ScalarT] | None = None, col: mercer._types.Numbers[mercer._types.ScalarT] | None = None, w: mercer._types.Numbers[mercer._types.ScalarT] | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
+
+@overload
 def knn(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, k: int, *, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
     """
     The k nearest points: (values, indices), both [..., M, k], of the k smallest f(x_m, z_n) over n.
@@ -678,6 +686,9 @@ def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool =
     """
 
 @overload
+def cholesky(a: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
+
+@overload
 def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
 @overload
@@ -689,6 +700,9 @@ def solve_cholesky(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: b
     overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned; b must have the shape of
     the result. NaN in b stays in its column. The other arguments, info and errors: those of cholesky.
     """
+
+@overload
+def solve_cholesky(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
 
 @overload
 def solve_cholesky(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
@@ -745,7 +759,13 @@ def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: 
     """
 
 @overload
+def inv_quad_logdet(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Numbers[mercer._types.ScalarT]] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Numbers[mercer._types.ScalarT]], mercer._types.Indices]: ...
+
+@overload
 def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[tuple[mercer._types.ArrayT, mercer._types.ArrayT], mercer._types.ArrayT]: ...
+
+@overload
+def lu_factor(a: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, check: Literal[True] = True, out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
 
 @overload
 def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Literal[True] = True, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
@@ -763,8 +783,15 @@ def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Lite
     """
 
 @overload
+def lu_factor(a: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, check: Literal[False], out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices], mercer._types.Indices]: ...
+
+@overload
 def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Literal[False], out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[tuple[mercer._types.ArrayT, mercer._types.ArrayT], mercer._types.ArrayT]: ...
 
+@overload
+def lu_solve(lu_and_pivots: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices], b: mercer._types.Numbers[mercer._types.ScalarT], *, transposed: bool = False, overwrite_b: bool = False, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> mercer._types.Numbers[mercer._types.ScalarT]: ...
+
+@overload
 def lu_solve(lu_and_pivots: tuple[mercer._types.ArrayT, mercer._types.ArrayT], b: mercer._types.ArrayT, *, transposed: bool = False, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
     """
     Solves a x = b, or a^T x = b with ``transposed``, with what lu_factor gave for a: lu_solve(lu_factor(a), b).
@@ -781,6 +808,9 @@ def solve_lu(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, overwrite_a: b
     overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned. check, info and errors:
     those of lu_factor.
     """
+
+@overload
+def solve_lu(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
 
 @overload
 def solve_lu(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
@@ -800,6 +830,9 @@ def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = Fal
     info int64 of the shape [...]: 0; how many did not; or -1 for a matrix that holds NaN or an infinity. w and v of such
     matrices are NaN, the others are right.
     """
+
+@overload
+def eigh(a: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[False], out: Any = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[Any, mercer._types.Indices]: ...
 
 @overload
 def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[False], out: Any = None, workspace: mercer._types.ArrayT | None = None) -> tuple[Any, mercer._types.ArrayT]: ...
@@ -875,7 +908,7 @@ class KernelOperator:
         it.
         """
 
-    def __reduce__(self) -> tuple: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
     def matvec(self, v: mercer._types.ArrayT) -> mercer._types.ArrayT:
         """The product with v, by a name that SciPy calls."""
@@ -976,7 +1009,7 @@ class Preconditioner:
         are negative or not finite.
         """
 
-    def __reduce__(self) -> tuple: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
 
 def restored_preconditioner(rows: Any, values: list[float], ridges: list[float], least: float, is_relative: bool, most_weight: float, like: Any, device: int = -1) -> Preconditioner:
     """What pickle makes a preconditioner of."""
@@ -1052,6 +1085,9 @@ def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Pr
     """
 
 @overload
+def cg(a: Any, b: mercer._types.Numbers[mercer._types.ScalarT], *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.Numbers[mercer._types.ScalarT] | None = None, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, check: Literal[False]) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices, mercer._types.Indices]: ...
+
+@overload
 def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
 @overload
@@ -1063,6 +1099,9 @@ def minres(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, tol: float | N
     positive definite operator cg takes as many products and three vectors a column less. Where a is singular and b not in
     its range, the residual stagnates at its least value: info is -2.
     """
+
+@overload
+def minres(a: Any, b: mercer._types.Numbers[mercer._types.ScalarT], *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.Numbers[mercer._types.ScalarT] | None = None, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, check: Literal[False]) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices, mercer._types.Indices]: ...
 
 @overload
 def minres(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
@@ -1215,3 +1254,5 @@ def cache_files() -> list[tuple[bytes, bytes, int, int]]:
 
 def cache_clear() -> None:
     """Removes all compiled kernels from the disk."""
+
+__version__: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from mercer import _mercer
 
@@ -33,13 +34,13 @@ def _register() -> None:
         filename_prefixes = ("_mercer",)
         check_symbols = ("PyInit__mercer",)
 
-        def get_num_threads(self):
+        def get_num_threads(self) -> Any:
             return _mercer.get_num_threads()
 
-        def set_num_threads(self, num_threads):
+        def set_num_threads(self, num_threads: Any) -> None:
             _mercer.limit_num_threads(num_threads)
 
-        def get_version(self):
+        def get_version(self) -> Any:
             return _mercer.__version__
 
     threadpoolctl.register(Controller)

@@ -162,8 +162,9 @@ def ptx(
     refuses is a CompileError of the call.
     """
     reads = tuple(_as_expr(value, "ptx", "an input must be") for value in _as_tuple(inputs))
-    called = callable(meaning) and not isinstance(meaning, Expr)
-    meanings = _as_tuple(meaning(*reads) if called else meaning)
+    is_function = callable(meaning) and not isinstance(meaning, Expr)
+    said: Any = meaning
+    meanings = _as_tuple(said(*reads) if is_function else said)
     if outputs < 1 or len(meanings) != outputs:
         raise ValueError(
             f"ptx: the meaning must have one expression per output. Received {len(meanings)} "

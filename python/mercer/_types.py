@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from mercer._mercer import Expr
 
-__all__ = ["Array", "ArrayT", "ExprLike", "FormulaLike", "Parameter"]
+__all__ = [
+    "Array", "ArrayT", "ExprLike", "FormulaLike", "Indices", "Numbers", "Parameter", "ScalarT",
+]  # fmt: skip
 
 
 class Array(Protocol):
@@ -20,6 +25,10 @@ class Array(Protocol):
 
 #: An array of NumPy, PyTorch, CuPy, JAX or another library with DLPack; one library a call.
 ArrayT = TypeVar("ArrayT")
+#: NumPy's arrays have the type of their elements in their own, so indices beside values are said.
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+Numbers: TypeAlias = NDArray[ScalarT]
+Indices: TypeAlias = NDArray[np.int64]
 #: What operators and functions take: an expression, a number, or an array without axes, which
 #: becomes a parameter with this value.
 ExprLike: TypeAlias = "Expr | float | Array"

@@ -6,11 +6,12 @@ Arguments go on one by one: as a tuple and a dict the compiled function has them
 What it refuses is called once more where lists, tables or whole numbers can be read as arrays.
 """
 # fmt: off
+# mypy: disable-error-code="no-any-return"
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from mercer import _array_likes, _mercer
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Literal
 
-    from mercer._types import Array, ArrayT, FormulaLike, Parameter
+    from mercer._types import Array, ArrayT, FormulaLike, Indices, Numbers, Parameter, ScalarT
 
 NAMES = (
     "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
@@ -136,6 +137,27 @@ def kernel_product(
     return kernel_product(**again)
 
 
+@overload
+def kernel_reduce(
+    f: FormulaLike, x: Numbers[ScalarT], z: Numbers[ScalarT] | None,
+    reduce: Literal['argmax', 'argmin'], *, out: Indices | None = None,
+    row: Numbers[ScalarT] | None = None, col: Numbers[ScalarT] | None = None,
+    w: Numbers[ScalarT] | None = None, i_offset: int = 0, j_offset: int = 0,
+    workspace: Numbers[ScalarT] | None = None, progress: bool = False,
+    device: str | int | None = None, **params: Parameter,
+) -> Indices: ...
+
+
+@overload
+def kernel_reduce(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None,
+    reduce: Literal['sum', 'max', 'min', 'argmax', 'argmin', 'logsumexp'], *,
+    out: ArrayT | None = None, row: ArrayT | None = None, col: ArrayT | None = None,
+    w: ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None,
+    progress: bool = False, device: str | int | None = None, **params: Parameter,
+) -> ArrayT: ...
+
+
 def kernel_reduce(
     f: FormulaLike, x: ArrayT, z: ArrayT | None,
     reduce: Literal['sum', 'max', 'min', 'argmax', 'argmin', 'logsumexp'], *,
@@ -170,6 +192,25 @@ def kernel_reduce(
         if again is None:
             raise
     return kernel_reduce(**again)
+
+
+@overload
+def knn(
+    f: FormulaLike, x: Numbers[ScalarT], z: Numbers[ScalarT] | None, k: int, *,
+    out: tuple[Numbers[ScalarT], Indices] | None = None, row: Numbers[ScalarT] | None = None,
+    col: Numbers[ScalarT] | None = None, w: Numbers[ScalarT] | None = None, i_offset: int = 0,
+    j_offset: int = 0, workspace: Numbers[ScalarT] | None = None, progress: bool = False,
+    device: str | int | None = None, **params: Parameter,
+) -> tuple[Numbers[ScalarT], Indices]: ...
+
+
+@overload
+def knn(
+    f: FormulaLike, x: ArrayT, z: ArrayT | None, k: int, *,
+    out: tuple[ArrayT, ArrayT] | None = None, row: ArrayT | None = None, col: ArrayT | None = None,
+    w: ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None,
+    progress: bool = False, device: str | int | None = None, **params: Parameter,
+) -> tuple[ArrayT, ArrayT]: ...
 
 
 def knn(
@@ -388,15 +429,14 @@ def kron_matmul(
     )
 
 
-def _describe(verb: Any, module: str) -> None:
-    verb.__module__ = module
-    verb.__doc__ = getattr(_mercer, verb.__name__).__nb_signature__[0][1]
+def _describe(module: str, *verbs: Any) -> None:
+    for verb in verbs:
+        verb.__module__ = module
+        verb.__doc__ = getattr(_mercer, verb.__name__).__nb_signature__[0][1]
 
 
-for _verb in (
-    pairwise, kernel_matrix, kernel_product, kernel_reduce, knn, kernel_gradient, kernel_agop,
-    gradient_field, cdist,
-):
-    _describe(_verb, "mercer")
-for _verb in (matmul, kron_matmul):
-    _describe(_verb, "mercer.kron")
+_describe(
+    "mercer", pairwise, kernel_matrix, kernel_product, kernel_reduce, knn, kernel_gradient,
+    kernel_agop, gradient_field, cdist,
+)
+_describe("mercer.kron", matmul, kron_matmul)

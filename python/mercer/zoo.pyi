@@ -6,6 +6,19 @@ from mercer._types import Array
 
 table: list[dict[str, Any]]
 
+__all__ = ["angular", "arc_cosine", "arccosine", "bhattacharyya", "bray_curtis", "braycurtis",
+"canberra", "cauchy", "chebyshev", "chi2", "chi2_kernel", "chi_squared", "chisquare", "cityblock",
+"clark", "correlation", "cosine", "cosine_similarity", "dice", "dispersal", "dot", "euclidean",
+"exp_power", "exp_sine_squared", "exponential", "exponential_chi2", "gauss", "gaussian",
+"hamming", "haversine", "hellinger", "histogram_intersection", "inner_product", "intersection",
+"inverse_multiquadric", "itakura_saito", "jaccard", "jensenshannon", "js", "kl", "kl_div",
+"kl_divergence", "l1", "l2", "laplace", "linear", "linf", "lorentzian", "lp", "lpq",
+"lpq_laplace", "manhattan", "matching", "matern12", "matern32", "matern52", "minkowski",
+"multiquadric", "nan_euclidean", "ntk", "ntk_relu", "pearson", "periodic", "poly", "polynomial",
+"product_laplace", "rational_quadratic", "rbf", "rogerstanimoto", "rq", "russellrao", "ruzicka",
+"seuclidean", "sigmoid", "soergel", "sokalsneath", "sorensen", "sqeuclidean", "squared_euclidean",
+"sum_power_laplace", "tanimoto", "thin_plate", "thin_plate_spline", "yule"]
+
 def angular() -> Kernel: ...
 def arc_cosine(*, degree: float = ...) -> Kernel: ...
 def arccosine(*, degree: float = ...) -> Kernel: ...

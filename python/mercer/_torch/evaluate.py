@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,7 +76,7 @@ def _steps(text: str, along: str, wrt: str, by_engine: bool) -> Steps:
     return Steps(steps, needed, last_use, of_state, by_engine, has_loop)
 
 
-def _boolean(compare):
+def _boolean(compare: Any) -> Any:
     return lambda a, b: compare(a, b).to(a.dtype)
 
 
@@ -285,7 +285,7 @@ class _Block:
             state = self._of_state(program, combine, values, state, incoming)
         return self._of_state(program, arguments[-1:], values, state, [])[0]
 
-    def _halved(self, program: Steps, merge, values, terms: list[Tensor]) -> list[Tensor]:
+    def _halved(self, program: Steps, merge: Any, values: Any, terms: list[Tensor]) -> list[Tensor]:
         """Neighbours are merged, all pairs of them at a time, where that makes no large values."""
         shape = torch.broadcast_shapes(*(term.shape for term in terms))
         if math.prod(shape) > _BLOCK[self.device.type] or self.features < 4:
@@ -300,7 +300,9 @@ class _Block:
             terms = [torch.cat(parts, -1) for parts in zip(whole, rest, strict=True)]
         return terms
 
-    def _of_state(self, program, wanted, values, state, incoming) -> list[Tensor]:
+    def _of_state(
+        self, program: Any, wanted: Any, values: Any, state: Any, incoming: Any
+    ) -> list[Tensor]:
         known: dict[int, Tensor] = {}
 
         def value_of(number: int) -> Tensor:

@@ -47,7 +47,7 @@ _operator = operators.operator(
 
 
 @_operator.register_fake
-def _(x, factors, left):
+def _(x: Any, factors: Any, left: Any) -> Any:
     return x.new_empty(_shape(x, factors, left))
 
 
@@ -232,7 +232,9 @@ def _scalar(verb: str, name: str, value: Any, x: Tensor) -> Any:
     return int(value)
 
 
-def _check(verb, left, x, factors, beta, y, transpose_x, turned) -> None:
+def _check(
+    verb: Any, left: Any, x: Any, factors: Any, beta: Any, y: Any, transpose_x: Any, turned: Any
+) -> None:
     arrays = [("x", x), *((f"factors[{i}]", f) for i, f in enumerate(factors))]
     arrays += [] if y is None else [("y", y)]
     for name, array in arrays:
@@ -262,9 +264,9 @@ def _check(verb, left, x, factors, beta, y, transpose_x, turned) -> None:
         raise ValueError(f"{verb}: y must be given where beta is not 0. Received beta = {beta}")
 
 
-def matmul(x, factors, *, progress=False, **rest):
+def matmul(x: Any, factors: Any, *, progress: Any = False, **rest: Any) -> Any:
     return call(False, x, factors, **rest)
 
 
-def kron_matmul(factors, x, *, progress=False, **rest):
+def kron_matmul(factors: Any, x: Any, *, progress: Any = False, **rest: Any) -> Any:
     return call(True, x, factors, **rest)

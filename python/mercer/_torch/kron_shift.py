@@ -43,12 +43,12 @@ _operator = operators.operator(
 
 
 @_operator.register_fake
-def _(factors, b, shift, values, vectors):
+def _(factors: Any, b: Any, shift: Any, values: Any, vectors: Any) -> Any:
     leading = [t.shape[:-2] for t in (*factors, b)]
     return b.new_empty((*torch.broadcast_shapes(*leading, shift.shape), *b.shape[-2:]))
 
 
-def _solve(factors, b, shift, values, vectors):
+def _solve(factors: Any, b: Any, shift: Any, values: Any, vectors: Any) -> Any:
     return autograd.call("kron_solve", list(factors), b, shift, list(values), list(vectors))
 
 
@@ -106,7 +106,7 @@ _log_operator = operators.operator("kron_log", _log, "(Tensor sums) -> Tensor")
 
 
 @_log_operator.register_fake
-def _(sums):
+def _(sums: Any) -> Any:
     return torch.empty_like(sums)
 
 

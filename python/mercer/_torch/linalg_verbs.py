@@ -105,7 +105,7 @@ _jitter = operators.operator("jitter", _amount, "(Tensor a, bool lower, float[] 
 
 
 @_jitter.register_fake
-def _(a, lower, amounts):
+def _(a: Any, lower: Any, amounts: Any) -> Any:
     return a.new_empty(a.shape[:-2])
 
 

@@ -76,7 +76,7 @@ def _shape(pairs: Pairs) -> tuple[int, ...]:
 
 
 @_define("pairwise", "")
-def pairwise(*operands) -> Tensor:
+def pairwise(*operands: Any) -> Tensor:
     pairs = Pairs(*operands)
     if not _in_engine(pairs):
         return evaluate.matrix(pairs, _new(pairs, _shape(pairs)))
@@ -84,7 +84,7 @@ def pairwise(*operands) -> Tensor:
 
 
 @pairwise.register_fake
-def _(*operands):
+def _(*operands: Any) -> Any:
     pairs = Pairs(*operands)
     return _new(pairs, _shape(pairs))
 
@@ -94,7 +94,7 @@ def _product_shape(pairs: Pairs, v: Tensor) -> tuple[int, ...]:
 
 
 @_define("product", ", Tensor v")
-def product(*operands) -> Tensor:
+def product(*operands: Any) -> Tensor:
     pairs, v = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     if not _in_engine(pairs):
         return evaluate.product(pairs, v, _new(pairs, _product_shape(pairs, v)))
@@ -104,7 +104,7 @@ def product(*operands) -> Tensor:
 
 
 @product.register_fake
-def _(*operands):
+def _(*operands: Any) -> Any:
     pairs, v = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     return _new(pairs, _product_shape(pairs, v))
 
@@ -117,7 +117,7 @@ def _field_shape(pairs: Pairs, wrt: str, weights: Weights) -> tuple[int, ...]:
 
 
 @_define("field", ", str wrt, Tensor? amplitude, Tensor? u, Tensor? v")
-def field(*operands) -> Tensor:
+def field(*operands: Any) -> Tensor:
     """For wrt = "w" the field is summed over m as well: [..., K]."""
     pairs, wrt = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     weights = Weights(*(None if t is None else t.resolve_neg() for t in operands[_FIELDS + 1 :]))
@@ -135,7 +135,7 @@ def field(*operands) -> Tensor:
 
 
 @field.register_fake
-def _(*operands):
+def _(*operands: Any) -> Any:
     pairs, wrt = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     return _new(pairs, _field_shape(pairs, wrt, Weights(*operands[_FIELDS + 1 :])))
 
@@ -321,7 +321,7 @@ def _backward(
     ", Tensor u, Tensor v, str by, bool with_product, bool without_weight",
     "Tensor[]",
 )
-def product_backward(*operands) -> list[Tensor]:
+def product_backward(*operands: Any) -> list[Tensor]:
     """The field to x with the weights u v', [..., M, K], or that without its factor of w; of each
     derivative in `by` ("p:h", "row") the sums over n with these weights, [..., R, M]; of "w" in it
     the sums over m and n, [..., K]; the product with v, [..., M, E]."""
@@ -331,21 +331,21 @@ def product_backward(*operands) -> list[Tensor]:
 
 
 @product_backward.register_fake
-def _(*operands):
+def _(*operands: Any) -> Any:
     pairs, (u, v, by, with_product, _) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     shapes = _backward_shapes(pairs, (u, v), by, v.shape[-1] if with_product else None)
     return [_new(pairs, shape) for shape in shapes.values()]
 
 
 @_define("pairwise_backward", ", Tensor weights, str by, bool without_weight", "Tensor[]")
-def pairwise_backward(*operands) -> list[Tensor]:
+def pairwise_backward(*operands: Any) -> list[Tensor]:
     """The field to x with weights [..., M, N], and sums, as product_backward has them."""
     pairs, (weights, by, without_weight) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     return _backward(pairs, Weights(weights), by, without_weight)
 
 
 @pairwise_backward.register_fake
-def _(*operands):
+def _(*operands: Any) -> Any:
     pairs, (weights, by, _) = Pairs(*operands[:_FIELDS]), operands[_FIELDS:]
     return [_new(pairs, shape) for shape in _backward_shapes(pairs, (weights,), by, None).values()]
 
@@ -379,7 +379,7 @@ def _agop_shape(pairs: Pairs, coef: Tensor) -> tuple[int, ...]:
 
 
 @_define("agop", ", Tensor coef")
-def agop(*operands) -> Tensor:
+def agop(*operands: Any) -> Tensor:
     pairs, coef = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     if coef.shape[-2] == 0:
         return _new(pairs, _agop_shape(pairs, coef)).zero_()
@@ -389,7 +389,7 @@ def agop(*operands) -> Tensor:
 
 
 @agop.register_fake
-def _(*operands):
+def _(*operands: Any) -> Any:
     pairs, coef = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     return _new(pairs, _agop_shape(pairs, coef))
 
@@ -399,7 +399,7 @@ def _reduce_type(pairs: Pairs, kind: str) -> torch.dtype:
 
 
 @_define("reduce", ", str kind")
-def reduce(*operands) -> Tensor:
+def reduce(*operands: Any) -> Tensor:
     pairs, kind = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     return _mercer.unfollowed(
         "kernel_reduce", parsed(pairs.f), *_points(pairs), kind, **options(pairs)
@@ -407,19 +407,19 @@ def reduce(*operands) -> Tensor:
 
 
 @reduce.register_fake
-def _(*operands):
+def _(*operands: Any) -> Any:
     pairs, kind = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     return _new(pairs, _shape(pairs)[:-1], _reduce_type(pairs, kind))
 
 
 @_define("knn", ", int k", "(Tensor, Tensor)")
-def knn(*operands) -> tuple[Tensor, Tensor]:
+def knn(*operands: Any) -> tuple[Tensor, Tensor]:
     pairs, k = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     return _mercer.unfollowed("knn", parsed(pairs.f), *_points(pairs), k, **options(pairs))
 
 
 @knn.register_fake
-def _(*operands):
+def _(*operands: Any) -> Any:
     pairs, k = Pairs(*operands[:_FIELDS]), operands[_FIELDS]
     shape = (*_shape(pairs)[:-1], k)
     return _new(pairs, shape), _new(pairs, shape, torch.int64)

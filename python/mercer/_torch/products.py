@@ -92,7 +92,7 @@ _operator = operators.operator("matmul", _compute, "(Tensor a, Tensor b) -> Tens
 
 
 @_operator.register_fake
-def _(a, b):
+def _(a: Any, b: Any) -> Any:
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=computing_type(a.dtype))
 

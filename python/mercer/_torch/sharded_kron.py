@@ -39,7 +39,9 @@ class _Exchange(torch.autograd.Function):
     """Parts for all ranks, one behind the other, against theirs. The caller waits for `works`."""
 
     @staticmethod
-    def forward(ctx: Any, parts: Tensor, group: Any, sent: list, received: list, works: list):
+    def forward(
+        ctx: Any, parts: Tensor, group: Any, sent: list, received: list, works: list
+    ) -> Any:
         ctx.group, ctx.sent, ctx.received = group, sent, received
         parts, found = parts.contiguous(), parts.new_empty(sum(received))
         work = dist.all_to_all_single(found, parts, received, sent, group=group, async_op=True)

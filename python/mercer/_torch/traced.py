@@ -8,7 +8,8 @@ import torch
 
 from mercer import _mercer, _metrics
 from mercer._torch import call
-from mercer._torch.kron import kron_matmul, matmul  # noqa: F401
+from mercer._torch.kron import kron_matmul as kron_matmul
+from mercer._torch.kron import matmul as matmul
 
 
 @torch.compiler.assume_constant_result
@@ -45,10 +46,10 @@ def formula_for(f: Any, verb: str, weighted: bool, params: dict[str, Any]) -> st
 
 
 def _call(
-    verb, operation, f, x, z, arrays, settings,
-    out=None, row=None, col=None, w=None, i_offset=0, j_offset=0, workspace=None, progress=False,
-    **params,
-):  # fmt: skip
+    verb: str, operation: str, f: Any, x: Any, z: Any, arrays: Any, settings: Any,
+    out: Any = None, row: Any = None, col: Any = None, w: Any = None, i_offset: Any = 0,
+    j_offset: Any = 0, workspace: Any = None, progress: Any = False, **params: Any,
+) -> Any:  # fmt: skip
     text = formula_for(f, verb, w is not None, params)
     arrays = {**arrays, "row": row, "col": col, "w": w}
     settings = {
@@ -57,35 +58,37 @@ def _call(
     return call(verb, operation, text, x, z, arrays, settings, params)
 
 
-def pairwise(f, x, z=None, **options):
+def pairwise(f: Any, x: Any, z: Any = None, **options: Any) -> Any:
     return _call("pairwise", "pairwise", f, x, z, {}, {}, **options)
 
 
-def kernel_matrix(f, x, z=None, **options):
+def kernel_matrix(f: Any, x: Any, z: Any = None, **options: Any) -> Any:
     return _call("kernel_matrix", "pairwise", f, x, z, {}, {}, **options)
 
 
-def kernel_product(f, x, z, v, **options):
+def kernel_product(f: Any, x: Any, z: Any, v: Any, **options: Any) -> Any:
     return _call("kernel_product", "kernel_product", f, x, z, {"v": v}, {}, **options)
 
 
-def kernel_reduce(f, x, z, reduce, **options):
+def kernel_reduce(f: Any, x: Any, z: Any, reduce: Any, **options: Any) -> Any:
     return _call("kernel_reduce", "kernel_reduce", f, x, z, {}, {"reduce": reduce}, **options)
 
 
-def knn(f, x, z, k, **options):
+def knn(f: Any, x: Any, z: Any, k: Any, **options: Any) -> Any:
     return _call("knn", "knn", f, x, z, {}, {"k": k}, **options)
 
 
-def kernel_gradient(f, x, z, coef, **options):
+def kernel_gradient(f: Any, x: Any, z: Any, coef: Any, **options: Any) -> Any:
     return _call("kernel_gradient", "kernel_gradient", f, x, z, {"coef": coef}, {}, **options)
 
 
-def kernel_agop(f, x, z, coef, **options):
+def kernel_agop(f: Any, x: Any, z: Any, coef: Any, **options: Any) -> Any:
     return _call("kernel_agop", "kernel_agop", f, x, z, {"coef": coef}, {}, **options)
 
 
-def gradient_field(phi, x, z, amplitude, coef, combine=None, **options):
+def gradient_field(
+    phi: Any, x: Any, z: Any, amplitude: Any, coef: Any, combine: Any = None, **options: Any
+) -> Any:
     if combine is not None:
         raise NotImplementedError(
             "gradient_field: combine= is not offered where torch.compile traces; call it outside "
@@ -95,7 +98,7 @@ def gradient_field(phi, x, z, amplitude, coef, combine=None, **options):
     return _call("gradient_field", "gradient_field", phi, x, z, arrays, {}, **options)
 
 
-def cdist(x1, x2, p=None, *, metric=None, **options):
+def cdist(x1: Any, x2: Any, p: Any = None, *, metric: Any = None, **options: Any) -> Any:
     if metric is None:
         metric, p = "minkowski", 2.0 if p is None else p
     if p is not None:

@@ -55,10 +55,13 @@ if _typing.TYPE_CHECKING:
         solve_triangular,
     )  # fmt: skip
     from mercer._types import ArrayT as _ArrayT
+    from mercer._types import Indices as _Indices
+    from mercer._types import Numbers as _Numbers
+    from mercer._types import ScalarT as _ScalarT
     from mercer.linalg._stochastic import InvQuadLogdet as _InvQuadLogdet
 
     @_typing.overload
-    def inv_quad_logdet(
+    def inv_quad_logdet(  # type: ignore[overload-overlap]
         a: KernelOperator, b: _ArrayT, *, n_probes: int = 16,
         preconditioner: Preconditioner | None = None, tol: float | None = None,
         max_iter: int | None = None, seed: int = 0,
@@ -69,6 +72,13 @@ if _typing.TYPE_CHECKING:
         jitter: float | _Sequence[float] | None = None, check: _typing.Literal[True] = True,
         out: tuple[_ArrayT, _ArrayT] | None = None, workspace: _ArrayT | None = None,
     ) -> tuple[_ArrayT, _ArrayT]: ...  # fmt: skip
+    @_typing.overload
+    def inv_quad_logdet(
+        a: _Numbers[_ScalarT], b: _Numbers[_ScalarT], *, lower: bool = True,
+        overwrite_a: bool = False, jitter: float | _Sequence[float] | None = None,
+        check: _typing.Literal[False], workspace: _Numbers[_ScalarT] | None = None,
+        out: tuple[_Numbers[_ScalarT], _Numbers[_ScalarT]] | None = None,
+    ) -> tuple[tuple[_Numbers[_ScalarT], _Numbers[_ScalarT]], _Indices]: ...  # fmt: skip
     @_typing.overload
     def inv_quad_logdet(
         a: _ArrayT, b: _ArrayT, *, lower: bool = True, overwrite_a: bool = False,

@@ -8,7 +8,25 @@ name of the zoo, the text of a formula, an expression, a function of two points,
 from __future__ import annotations
 
 import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any
+
+if _TYPE_CHECKING:
+    from mercer.models.decomposition import KernelPCA, Nystroem
+    from mercer.models.density import KernelDensity
+    from mercer.models.feature_machine import RFMClassifier, RFMRegressor
+    from mercer.models.gaussian_process import GaussianProcessRegressor
+    from mercer.models.logistic import KernelLogisticRegression
+    from mercer.models.neighbors import (
+        KNeighborsClassifier,
+        KNeighborsRegressor,
+        KNeighborsTransformer,
+    )
+    from mercer.models.ridge import KernelRidge, KernelRidgeClassifier
+    from mercer.models.ridge_cv import KernelRidgeCV
+    from mercer.models.sparse_gaussian_process import SparseGaussianProcessRegressor
+    from mercer.models.spectral_embedding import SpectralEmbedding
+    from mercer.models.two_samples import HSIC, MMD, PermutationTest
 
 #: Which module has which name; a module is imported when one of its names is first asked for.
 _HOMES: dict[str, str] = {
@@ -32,7 +50,26 @@ _HOMES: dict[str, str] = {
     "SpectralEmbedding": "spectral_embedding",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "HSIC",
+    "MMD",
+    "GaussianProcessRegressor",
+    "KNeighborsClassifier",
+    "KNeighborsRegressor",
+    "KNeighborsTransformer",
+    "KernelDensity",
+    "KernelLogisticRegression",
+    "KernelPCA",
+    "KernelRidge",
+    "KernelRidgeCV",
+    "KernelRidgeClassifier",
+    "Nystroem",
+    "PermutationTest",
+    "RFMClassifier",
+    "RFMRegressor",
+    "SparseGaussianProcessRegressor",
+    "SpectralEmbedding",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
