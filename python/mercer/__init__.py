@@ -23,7 +23,7 @@ if _TYPE_CHECKING:  # of two imports mypy takes the first, Python the last
 
 # First, since an operation wins over an entry of the same name.
 from mercer.zoo import *  # type: ignore[assignment]  # noqa: F403
-from mercer import _calling, errors, kron, linalg, zoo
+from mercer import _calling, _latex, errors, kron, linalg, zoo
 from mercer._context import info, options
 from mercer._mercer import (
     Expr, K, Kernel, __version__ as __version__, abs as abs, acos, asin, atan2, ceil, clear_plans,
