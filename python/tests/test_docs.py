@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-import importlib.util
-import math
+import ast
+import functools
 import pathlib
 import re
 import shlex
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
 
 import mercer as mc
-import numpy as np
 import pytest
 from mercer.__main__ import main
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs/index.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
-NEEDS_GPU = re.compile(r"cuda|sm_90a|mc\.tune")
-NEEDS_PACKAGE = re.compile(r"^import (gpytorch)$", re.M)
+# A block that is not run everywhere opens with this comment, so that readers see it too.
+NEEDS = re.compile(r"# Needs (.+)\.\n")
+GPUS = {"an NVIDIA GPU": 1, "two NVIDIA GPUs": 2}
+# What a page may import; where one is not installed, the page ends.
+OPTIONAL = {"dask", "gpytorch", "h5py", "jax", "mpi4py", "scipy", "sklearn", "torch", "zarr"}
 # Pages that all ranks run, in test_linalg_distributed.py.
 OF_RANKS = {"distributed_matrices"}
-WRITTEN = [
+# What GitHub and Sphinx colour; directives of MyST have braces.
+LANGUAGES = {"", "c", "cmake", "cpp", "python", "sh", "text"}
+PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-    *sorted((ROOT / "bench").rglob("*.md")),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts),
 ]
+WRITTEN = [*PAGES, *sorted((ROOT / "bench").rglob("*.md"))]
 # Pages that comments name.
 NAMED = re.compile(r"\b(?:docs|bench)/[a-z_/-]+\.md\b")
 SOURCES = {".h", ".cpp", ".cuh", ".py", ".txt", ".cmake"}
@@ -32,25 +39,56 @@ FAULTS = re.findall(r"^\| `([^|]+(?:\|\|[^|]+)*)` \| ([^|]+) \|$",
                     .split("| fault |")[1], re.M)  # fmt: skip
 
 
-def blocks(page: pathlib.Path, language: str) -> list[tuple[int, str]]:
-    """Each block's first line and text."""
+def fences(page: pathlib.Path) -> list[tuple[str, int, str]]:
+    """Each fenced block of a page: its language, the number of lines before it, and its text."""
     text = page.read_text("utf-8")
-    found = re.finditer(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
-    return [(text[: match.start(1)].count("\n"), match[1]) for match in found]
+    found = re.finditer(r"^([ \t>]*)(```+|~~~+)(.*)\n((?:.*\n)*?)\1\2[ \t]*$", text, re.M)
+    return [
+        (match[3].strip(), text[: match.start(4)].count("\n"), textwrap.dedent(match[4]))
+        for match in found
+    ]
 
 
-def names() -> dict:
-    """What pages take for granted: points, values, a formula."""
-    rng = np.random.default_rng(0)
-    x, z = (rng.random((count, 64), dtype=np.float32) for count in (30, 40))
-    m, n = (rng.random(count, dtype=np.float32) for count in (30, 40))
-    pairs = rng.random((30, 40), dtype=np.float32)
-    return {
-        "math": math, "np": np, "mc": mc, "f": mc.gauss(bandwidth=2.0), "x": x, "z": z,
-        "x1": x, "x2": z, "x_new": z, "x_test": z, "queries": x, "points": z, "v": n, "y": m,
-        "coef": n, "ones": np.ones_like(n), "weights": x[0], "c": pairs, "k": pairs, "b": 2.0,
-        "ridge": 0.1, "k1": pairs[:5, :5], "k2": pairs[:8, :8],
-    }  # fmt: skip
+def blocks(page: pathlib.Path, language: str) -> list[tuple[int, str]]:
+    """Each block of a language: the number of lines before it, and its text."""
+    return [(line, text) for name, line, text in fences(page) if name == language]
+
+
+def gpus() -> int:
+    torch = pytest.importorskip("torch")
+    return torch.cuda.device_count()
+
+
+def run(page: pathlib.Path) -> None:
+    """A page as a reader pastes it: one block after the other, into a namespace without names."""
+    namespace = {"__name__": "__main__"}
+    for line, code in blocks(page, "python"):
+        needs = NEEDS.match(code)
+        if needs is None or gpus() >= GPUS[needs[1]]:
+            exec(compile("\n" * line + code, str(page), "exec"), namespace)
+
+
+@functools.cache
+def attributes() -> set[str]:
+    """What `import mercer` alone brings."""
+    code = "import mercer; print(*vars(mercer))"
+    return set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+
+
+def modules_not_imported(code: str) -> set[str]:
+    """Modules of mercer that a page uses, and that only another page's import has brought."""
+    nodes = list(ast.walk(ast.parse(code)))
+    imports = [name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    sources = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    paths = [*(name.name for name in imports), *sources]
+    imported = {path.split(".")[1] for path in paths if path.startswith("mercer.")}
+    names = {name.asname or "mercer" for name in imports if name.name.split(".")[0] == "mercer"}
+    used = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", None) in names
+    }
+    return {name for name in used - imported - attributes() if find_spec(f"mercer.{name}")}
 
 
 def anchors(page: pathlib.Path) -> set[str]:
@@ -70,30 +108,62 @@ def missing(page: pathlib.Path) -> list[str]:
     ]
 
 
-def has_gpu() -> bool:
-    torch = pytest.importorskip("torch")
-    return torch.cuda.is_available()
+def named(page: pathlib.Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if page.stem not in OF_RANKS], ids=lambda page: page.stem
+    "page",
+    [page for page in PAGES if page.stem not in OF_RANKS and blocks(page, "python")],
+    ids=named,
 )
 def test_python(page, capsys):
-    namespace, missed = names(), set()
+    try:
+        run(page)
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+        pytest.skip(f"{error.name} is not installed")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_blocks_have_a_language_and_markers_are_known(page):
+    for language, line, text in fences(page):
+        assert language in LANGUAGES or language.startswith("{"), f"line {line}: {language}"
+        assert language or not re.search(r"^import |^from \w+ import ", text, re.M), f"line {line}"
     for line, code in blocks(page, "python"):
-        needed = {
-            name for name in NEEDS_PACKAGE.findall(code) if importlib.util.find_spec(name) is None
-        }
-        missed |= needed
-        if needed:
-            continue
-        if not NEEDS_GPU.search(code) or has_gpu():
-            exec(compile("\n" * line + code, str(page), "exec"), namespace)
-    if missed:
-        pytest.skip(f"the other blocks ran; missing: {', '.join(missed)}")
+        needs = NEEDS.match(code)
+        assert (needs is not None) == bool(re.search(r"^ *# *[Nn]eeds? ", code, re.M)), (
+            f"line {line}"
+        )
+        assert needs is None or needs[1] in GPUS, f"line {line}: {needs[1]}"
+        assert needs is None or re.search(r"cuda|sm_", code), f"line {line}: no GPU in it"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_pages_import_the_modules_that_they_use(page):
+    assert modules_not_imported("".join(code for _, code in blocks(page, "python"))) == set()
+
+
+def test_pages_that_do_not_run_by_themselves_are_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "1. A list:\n\n   ```python\n   x = 1\n   ```\n\n```python\nmc.cdist(x)\n```\n", "utf-8"
+    )
+    assert [line for line, _ in blocks(page, "python")] == [3, 7]
+    with pytest.raises(NameError):
+        run(page)
+    page.write_text("```python\n# Needs an NVIDIA GPU.\nmc.cdist(x, device='cuda')\n```\n", "utf-8")
+    if gpus() == 0:
+        run(page)
+    page.write_text("```python\nmc.cdist(x)\n```\n", "utf-8")
+    with pytest.raises(NameError):
+        run(page)
+    assert modules_not_imported("import mercer as mc\nmc.models.KernelRidge()") == {"models"}
+    assert modules_not_imported("import mercer.models\nmercer.models.MMD()") == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_explain(page, capsys):
     for _, text in blocks(page, "sh"):
         for line in text.splitlines():
@@ -112,7 +182,7 @@ def test_faults_are_found():
     assert len(FAULTS) >= 10
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
 def test_links(page):
     assert missing(page) == []
 

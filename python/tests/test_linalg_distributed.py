@@ -83,7 +83,9 @@ def test_the_guide(tmp_path):
     page = pathlib.Path(__file__).resolve().parents[2] / "docs/guide/distributed_matrices.md"
     code = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
     program = tmp_path / "program.py"
-    program.write_text("\n".join(block for block in code if "cuda" not in block), "utf-8")
+    program.write_text(
+        "\n".join(block for block in code if not block.startswith("# Needs")), "utf-8"
+    )
     run = mpirun(2, str(program), seconds=60)
     assert run.returncode == 0, run.stderr
 
