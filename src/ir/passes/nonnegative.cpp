@@ -1,5 +1,5 @@
-// is_nonnegative: a value that is at least +0, or NaN; never -0. Decided bottom-up from the table of ops, and here where
-// two arguments say more than each of them; `false` means unknown.
+// is_nonnegative: a value that is at least +0, or NaN; never -0. Decided bottom-up from the table of ops, and here
+// where two arguments say more than each of them; `false` means unknown.
 //
 // NOTE: max over no features is -Inf: a maximum of non-negative terms is not known to be non-negative.
 #include <cmath>

@@ -97,7 +97,8 @@ TEST(OpTraits, AreThoseOfTheValues) {
           if (row.parity != Parity::none) {
             const double expected = row.parity == Parity::even ? value : -value;
             const double found = row.eval(mirrored);  // sign(0) is +0 of both zeros
-            EXPECT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected))) << row.name << " " << args[0] << " " << args[1];
+            EXPECT_TRUE(found == expected || (std::isnan(found) && std::isnan(expected)))
+                << row.name << " " << args[0] << " " << args[1];
           }
           EXPECT_TRUE(row.bound == 0 || std::fabs(value) <= row.bound) << row.name << " " << args[0] << " " << args[1];
           EXPECT_TRUE(!row.pole_free || std::isfinite(value)) << row.name << " " << args[0] << " " << args[1];
