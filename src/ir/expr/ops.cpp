@@ -129,7 +129,8 @@ std::vector<OpInfo> make_table() {
   row(Op::exp2,    "exp2",   F1(std::exp2(a)),       D(kLn2 * self),
       {.doc = "2**a.", .numpy = "exp2", .torch = "exp2", .sign = kAtLeast0, .pole_free = true}),
   row(Op::expm1,   "expm1",  F1(std::expm1(a)),      D(exp(a[0])),
-      {.doc = "e**a - 1, accurate near 0.", .numpy = "expm1", .torch = "expm1", .sign = kAsArgument, .pole_free = true}),
+      {.doc = "e**a - 1, accurate near 0.", .numpy = "expm1", .torch = "expm1", .sign = kAsArgument,
+       .pole_free = true}),
   row(Op::log,     "log",    F1(std::log(a)),        D(guarded(equal(a[0], 0.0), rcp(a[0]))),
       {.doc = "The natural logarithm.", .numpy = "log", .torch = "log"}),
   row(Op::log2,    "log2",   F1(std::log2(a)),       D(guarded(equal(a[0], 0.0), (1 / kLn2) / a[0])),
@@ -137,7 +138,8 @@ std::vector<OpInfo> make_table() {
   row(Op::log1p,   "log1p",  F1(std::log1p(a)),      D(guarded(equal(a[0], -1.0), rcp(1.0 + a[0]))),
       {.doc = "log(1 + a), accurate near 0.", .numpy = "log1p", .torch = "log1p", .sign = kAsArgument}),
   row(Op::sin,     "sin",    F1(std::sin(a)),        D(cos(a[0])),
-      {.doc = "The sine; a in radians.", .numpy = "sin", .torch = "sin", .parity = kOdd, .bound = 1, .pole_free = true}),
+      {.doc = "The sine; a in radians.", .numpy = "sin", .torch = "sin", .parity = kOdd, .bound = 1,
+       .pole_free = true}),
   row(Op::cos,     "cos",    F1(std::cos(a)),        D(-sin(a[0])),
       {.doc = "The cosine; a in radians.", .numpy = "cos", .torch = "cos", .parity = kEven, .bound = 1,
        .pole_free = true}),
@@ -223,7 +225,8 @@ const OpInfo& info(Op op) {
       return made;
     });
   }
-  if (op == Op::pinned) return pinned.get([] { return row(Op::pinned, "pinned", F1(a), nullptr, {.sign = kAsArgument}); });
+  if (op == Op::pinned)
+    return pinned.get([] { return row(Op::pinned, "pinned", F1(a), nullptr, {.sign = kAsArgument}); });
   const auto index = static_cast<std::size_t>(op) - static_cast<std::size_t>(Op::neg);  // the table is in enum order
   require(op >= Op::neg && index < op_table().size(), "ops: only scalar ops have a row. Received op number {}.",
           static_cast<int>(op));
