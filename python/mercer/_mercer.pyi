@@ -464,13 +464,16 @@ def kernel_matrix(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: merc
     Arguments, dtypes and errors: those of pairwise.
     """
 
-def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
+def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, normalize: Literal["softmax", "sum"] | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
     """
     A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
 
     v: [..., N, E], or [N] (then out is [..., M]): float64 or int32 where x is, else another dtype of points.
     out: [..., M, E], of the computing dtype. Memory: O(M + N); of many columns on CUDA up to 1 GiB
     more, for a part of the values.
+    normalize: "sum" divides each row by sum_n f(x_m, z_n), as kernel smoothing does; "softmax" has the weights
+    exp(f(x_m, z_n)) / sum_n exp(f(x_m, z_n)), as attention has them, for values f of any size: a formula that does not read
+    row. It makes a copy of v and is not offered with workspace.
     The other arguments, dtypes and errors: those of pairwise.
     """
 

@@ -104,7 +104,8 @@ def kernel_product(
     f: FormulaLike, x: ArrayT, z: ArrayT | None, v: ArrayT, *, out: ArrayT | None = None,
     row: ArrayT | None = None, col: ArrayT | None = None, w: ArrayT | None = None,
     i_offset: int = 0, j_offset: int = 0, workspace: ArrayT | None = None, progress: bool = False,
-    device: str | int | None = None, **params: Parameter,
+    device: str | int | None = None, normalize: Literal['softmax', 'sum'] | None = None,
+    **params: Parameter,
 ) -> ArrayT:
     """A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n,
     e].
@@ -118,17 +119,17 @@ def kernel_product(
             )
         return traced.kernel_product(
             f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
-            workspace=workspace, progress=progress, **params,
+            workspace=workspace, progress=progress, normalize=normalize, **params,
         )
     try:
         if not params:
             return _mercer.kernel_product(
                 f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
-                workspace=workspace, progress=progress, device=device,
+                workspace=workspace, progress=progress, device=device, normalize=normalize,
             )
         return _mercer.kernel_product(
             f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
-            workspace=workspace, progress=progress, device=device, **params,
+            workspace=workspace, progress=progress, device=device, normalize=normalize, **params,
         )
     except _REFUSED:
         again = _array_likes.read("kernel_product", locals())

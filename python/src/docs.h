@@ -47,7 +47,8 @@ Arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelProductSignature[] =
     "def kernel_product(" MERCER_POINTS
-    ", v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_STREAMED_OPTIONS
+    ", v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, " MERCER_MOST_OPTIONS
+    ", device: str | int | None = None, normalize: typing.Literal[\"softmax\", \"sum\"] | None = None" MERCER_PARAMS
     ") -> mercer._types.ArrayT";
 inline constexpr char kKernelProductDoc[] =
     R"doc(A kernel matrix times v without the matrix: out[..., m, e] = sum_n f(x_m, z_n) v[..., n, e].
@@ -55,6 +56,9 @@ inline constexpr char kKernelProductDoc[] =
 v: [..., N, E], or [N] (then out is [..., M]): float64 or int32 where x is, else another dtype of points.
 out: [..., M, E], of the computing dtype. Memory: O(M + N); of many columns on CUDA up to 1 GiB
 more, for a part of the values.
+normalize: "sum" divides each row by sum_n f(x_m, z_n), as kernel smoothing does; "softmax" has the weights
+exp(f(x_m, z_n)) / sum_n exp(f(x_m, z_n)), as attention has them, for values f of any size: a formula that does not read
+row. It makes a copy of v and is not offered with workspace.
 The other arguments, dtypes and errors: those of pairwise.)doc";
 
 inline constexpr char kKernelReduceSignature[] =

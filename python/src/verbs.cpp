@@ -149,7 +149,14 @@ nb::object py_kernel_matrix(nb::handle f, nb::handle x, nb::handle z, nb::handle
 
 nb::object py_kernel_product(nb::handle f, nb::handle x, nb::handle z, nb::handle v, nb::handle out, nb::handle row,
                              nb::handle col, nb::handle w, nb::handle i_offset, nb::handle j_offset,
-                             nb::handle workspace, nb::handle progress, nb::handle device, nb::kwargs params) {
+                             nb::handle workspace, nb::handle progress, nb::handle device, nb::handle normalize,
+                             nb::kwargs params) {
+  if (!normalize.is_none()) {
+    return nb::module_::import_("mercer._normalized")
+        .attr("product")(f, x, z, v, normalize, "out"_a = out, "row"_a = row, "col"_a = col, "w"_a = w,
+                         "i_offset"_a = i_offset, "j_offset"_a = j_offset, "workspace"_a = workspace,
+                         "progress"_a = progress, "device"_a = device, "params"_a = params);
+  }
   Options options{row, col, w, i_offset, j_offset, workspace, progress, params, device};
   const Formula formula = find_formula(f, "kernel_product", !w.is_none(), &options.params);
   const auto extras = [&] { return Extras{{{"v", v}}, {}}; };
@@ -502,7 +509,8 @@ void bind_verbs(nb::module_& module) {
   module.def("kernel_matrix", py_kernel_matrix, "f"_a, "x"_a, "z"_a = nb::none(), nb::kw_only(), "out"_a = nb::none(),
              MERCER_OPTIONS_DEVICE, nb::sig(kKernelMatrixSignature), kKernelMatrixDoc);
   module.def("kernel_product", py_kernel_product, "f"_a, "x"_a, "z"_a.none(), "v"_a, nb::kw_only(),
-             "out"_a = nb::none(), MERCER_OPTIONS_DEVICE, nb::sig(kKernelProductSignature), kKernelProductDoc);
+             "out"_a = nb::none(), MERCER_PAIR_OPTIONS, "device"_a = nb::none(), "normalize"_a = nb::none(), "params"_a,
+             nb::sig(kKernelProductSignature), kKernelProductDoc);
   module.def("kernel_reduce", py_kernel_reduce, "f"_a, "x"_a, "z"_a.none(), "reduce"_a, nb::kw_only(),
              "out"_a = nb::none(), MERCER_OPTIONS_DEVICE, nb::sig(kKernelReduceSignature), kKernelReduceDoc);
   module.def("knn", py_knn, "f"_a, "x"_a, "z"_a.none(), "k"_a, nb::kw_only(), "out"_a = nb::none(),

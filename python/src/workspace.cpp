@@ -43,6 +43,12 @@ std::int64_t py_workspace_size(const std::string& verb, const nb::args& args, co
                 "workspace_size: cdist with metric=\"mahalanobis\" makes other points first; ask for "
                 "metric=\"euclidean\". Received \"mahalanobis\".");
   }
+  if (kwargs.contains("normalize") && !kwargs["normalize"].is_none()) {
+    throw Error(ErrorKind::unsupported,
+                fmt::format("workspace_size: kernel_product with normalize= makes two calls, each with memory of its "
+                            "own; leave normalize out. Received {}.",
+                            nb::cast<std::string>(nb::repr(kwargs["normalize"]))));
+  }
   const Measuring measuring;
   const Unfollowed unfollowed;
   const std::string name = verb.substr(verb.find('.') + 1);

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mercer import _mercer, _metrics
+from mercer import _mercer, _metrics, _normalized
 from mercer._torch import call
 from mercer._torch.kron import kron_matmul as kron_matmul
 from mercer._torch.kron import matmul as matmul
@@ -66,7 +66,24 @@ def kernel_matrix(f: Any, x: Any, z: Any = None, **options: Any) -> Any:
     return _call("kernel_matrix", "pairwise", f, x, z, {}, {}, **options)
 
 
-def kernel_product(f: Any, x: Any, z: Any, v: Any, **options: Any) -> Any:
+@torch.compiler.assume_constant_result
+def _shifted(text: str) -> str:
+    return _normalized.shifted(text)
+
+
+def kernel_product(
+    f: Any, x: Any, z: Any, v: Any, *, normalize: Any = None, out: Any = None, **options: Any
+) -> Any:
+    if normalize is not None:
+        _normalized.check(normalize, options.pop("workspace", None))
+        _normalized.check_arrays(v, out)
+        text = formula_for(f, "kernel_product", options.get("w") is not None, options)
+        texts = text, _shifted(text) if normalize == "softmax" else None
+        row = options.pop("row", None)
+        return _normalized.of_text(
+            (kernel_product, kernel_reduce), texts, x, z, v, out, row, options
+        )
+    options["out"] = out
     return _call("kernel_product", "kernel_product", f, x, z, {"v": v}, {}, **options)
 
 
