@@ -1,5 +1,12 @@
-// What a call would do, and how fast it could be, without doing it. No data and no permission to run code are needed:
-// any target can be explained on any machine.
+/// \file
+/// What a call would do, and how fast it could be, without doing it. No data and no permission to run code are needed:
+/// any target can be explained on any machine.
+///
+/// \code
+/// const std::string text = mercer::explain("sum(abs(x-z))", {.m = 99, .k = 64}, mercer::Dtype::float32, "auto");
+/// const double at_most = mercer::floor_rate("sum(abs(x-z))", {}, mercer::Dtype::float32, "auto", 3.7);  // 1e9 / s
+/// const double ms = mercer::gpu_floor("sum(abs(x-z))", {}, mercer::Dtype::float32, "sm_90").ms;
+/// \endcode
 #pragma once
 
 #include <cstdint>
@@ -13,19 +20,21 @@ namespace mercer {
 
 /// Sizes of a call: x [m, k], z [n, k].
 struct ExplainShape {
-  std::int64_t m = 4096, n = 4096, k = 256;
+  std::int64_t m = 4096;  ///< points of x
+  std::int64_t n = 4096;  ///< points of z
+  std::int64_t k = 256;  ///< features of a point
 };
 
 /// Which call is explained, or has its floor.
 struct GpuCall {
   /// Or "kernel_product", "kernel_reduce", "knn", "kernel_gradient"; to be explained "kernel_agop" too.
   std::string verb = "pairwise";
-  std::int64_t items = 1;         ///< outputs of one accumulation: values of a parameter of the epilogue
-  std::int64_t columns = 1;       ///< E of a product, O of a gradient, the neighbours of knn
-  bool symmetric = false;         ///< half of the pairs are computed
+  std::int64_t items = 1;  ///< outputs of one accumulation: values of a parameter of the epilogue
+  std::int64_t columns = 1;  ///< E of a product, O of a gradient, the neighbours of knn
+  bool symmetric = false;  ///< half of the pairs are computed
   /// The range of the data lets absolute differences run on two pipes, and squares be expanded, if large enough.
   bool mixed_pipes = true;
-  int products = 3;               ///< of 16-bit pieces on tensor cores: 1 where values have no low pieces; 0: not used
+  int products = 3;  ///< of 16-bit pieces on tensor cores: 1 where values have no low pieces; 0: not used
 };
 
 /// Every stage of `pairwise` as text: the simplified formula, its split, the plan, the programs with the slots that
@@ -49,17 +58,21 @@ double floor_rate(const Formula& f, ExplainShape shape, Dtype dtype, const std::
 
 /// Whose costs plans and floors of CPUs follow here (docs/kernels/cpu_floor.md).
 struct CpuCosts {
-  std::string name;     ///< "zen5"; "measured"; of Zen 4 where this processor is not known
-  bool known = false;   ///< the costs are those of this processor: a share of a floor may be claimed
-  std::string text;     ///< a line for people
+  std::string name;  ///< "zen5"; "measured"; of Zen 4 where this processor is not known
+  bool known = false;  ///< the costs are those of this processor: a share of a floor may be claimed
+  std::string text;  ///< a line for people
 };
-CpuCosts cpu_costs();
+CpuCosts cpu_costs();  ///< those of this process
 
-/// Milliseconds that each unit of a GPU is busy at least: issue slots, multiply-add lanes, integer and comparison
-/// lanes, the special-function unit, memory.
+/// Milliseconds that each unit of a GPU is busy at least.
 struct GpuFloor {
-  double issue = 0, fma = 0, alu = 0, unit = 0, tensor = 0, memory = 0;
-  double ms = 0;  ///< of the busiest
+  double issue = 0;  ///< issue slots
+  double fma = 0;  ///< multiply-add lanes
+  double alu = 0;  ///< integer and comparison lanes
+  double unit = 0;  ///< the special-function unit
+  double tensor = 0;  ///< tensor cores
+  double memory = 0;  ///< memory of the device
+  double ms = 0;  ///< the busiest of them
 };
 
 /// The floor of a call on a GPU, named as for explain(). Throws invalid_argument for a verb or a target that there is
@@ -69,7 +82,7 @@ GpuFloor gpu_floor(const Formula& f, ExplainShape shape, Dtype dtype, const std:
 
 /// The clock of a core, measured twice.
 struct Clock {
-  double gigahertz = 0;     ///< by a chain of multiplications, three cycles each
+  double gigahertz = 0;  ///< by a chain of multiplications, three cycles each
   double by_rotations = 0;  ///< by a chain of rotations, a cycle each
   /// Within 5 %. Else one of the chains takes other times than on the processors that are known, or the clock changed
   /// meanwhile, and a share of a floor is not to be claimed.

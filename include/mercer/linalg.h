@@ -1,25 +1,34 @@
-// Linear algebra of kernel machines: Cholesky's factorisation, LU, eigenvalues of symmetric matrices, and what is
-// solved with them. On the CPU by OpenBLAS, on CUDA devices by cuSOLVER and cuBLAS, all loaded at the first call.
-//
-// Shapes   a [..., n, n]; b [..., n, k], or [n] alone. Leading axes of a and b broadcast by NumPy's rule; a matrix that
-//          serves several right-hand sides is factored once. n, k and batches may be 0.
-// Dtypes   float32 or float64, one for all arrays of a call but where it says else; pivots and info are int64.
-// Memory   Any strides, in elements. Rows or columns of neighbouring elements are read where they lie, padded or not;
-//          other layouts are copied. Inputs are left as they are, but for what is said to be overwritten. An output
-//          must not overlap an input or another output; x may be the very view b, and out, lu or v the view a, which is
-//          then overwritten.
-// Info     One number a matrix: 0; or the order of the leading minor that is not positive definite, the position of the
-//          zero pivot counted from 1 (in solve_lu perhaps that of the transpose), the number of eigenvalues that did
-//          not converge; or -1 for a matrix with NaN or an infinity in the part that is read. The outputs of a matrix
-//          that failed are NaN, those of the others are right. With Options::info nothing is thrown for it; without,
-//          numerical is, once all outputs are written.
-// Streams  On CUDA work goes into the stream of Options::queue. With info a call returns at once; without, it waits, to
-//          know whether to throw. Graph captures are refused, but for cg and, with info, for factors and solutions of
-//          orders up to 64 (128 in float32 with up to 16 right-hand sides) and eigh of orders up to 32.
-// Errors   Arguments are checked before anything is written; a broken rule throws invalid_argument, a machine without
-//          these libraries unsupported. Pivots out of range cannot be seen on CUDA: their x is NaN. NaN in b is no
-//          error: it goes to its column of x.
-// Results  Those of LAPACK. Their last bits may depend on the number of threads.
+/// \file
+/// Linear algebra of kernel machines: Cholesky's factorisation, LU, eigenvalues of symmetric matrices, and what is
+/// solved with them. On the CPU by LAPACK, on CUDA devices by cuSOLVER and cuBLAS, all loaded at the first call.
+///
+/// - **Shapes**: a [..., n, n]; b [..., n, k], or [n] alone. Leading axes of a and b broadcast by NumPy's rule; a
+///   matrix that serves several right-hand sides is factored once. n, k and batches may be 0.
+/// - **Dtypes**: float32 or float64, one for all arrays of a call but where it says else; pivots and info are int64.
+/// - **Memory**: Any strides, in elements. Rows or columns of neighbouring elements are read where they lie, padded or
+///   not; other layouts are copied. Inputs are left as they are, but for what is said to be overwritten. An output must
+///   not overlap an input or another output; x may be the very view b, and out, lu or v the view a, which is then
+///   overwritten.
+/// - **Info**: One number a matrix: 0; or the order of the leading minor that is not positive definite, the position of
+///   the zero pivot counted from 1 (in solve_lu perhaps that of the transpose), the number of eigenvalues that did not
+///   converge; or -1 for a matrix with NaN or an infinity in the part that is read. The outputs of a matrix that failed
+///   are NaN, those of the others are right. With Options::info nothing is thrown for it; without, numerical is, once
+///   all outputs are written.
+/// - **Streams**: On CUDA work goes into the stream of Options::queue. With info a call returns at once; without, it
+///   waits, to know whether to throw. Graph captures are refused, but for cg and, with info, for factors and solutions
+///   of orders up to 64 (128 in float32 with up to 16 right-hand sides) and eigh of orders up to 32.
+/// - **Errors**: Arguments are checked before anything is written; a broken rule throws invalid_argument, a machine
+///   without these libraries unsupported. Pivots out of range cannot be seen on CUDA: their x is NaN. NaN in b is no
+///   error: it goes to its column of x.
+/// - **Results**: Those of LAPACK. Their last bits may depend on the number of threads.
+///
+/// \code
+/// std::vector<double> k(100 * 100), y(100), c(100);
+/// mercer::linalg::Options options;
+/// options.jitter = {0, 1e-10, 1e-8};  // parts of the mean diagonal, added until the matrix is positive definite
+/// mercer::linalg::solve_cholesky(mercer::view(k.data(), {100, 100}), mercer::view(y.data(), {100}),
+///                                mercer::view(c.data(), {100}), options);
+/// \endcode
 #pragma once
 
 #include <cstdint>
@@ -37,13 +46,13 @@ namespace mercer::linalg {
 
 /// What a call takes besides its arrays.
 struct Options {
-  bool lower = true;         // the triangle of a that is read, and that of the factor; the other may hold anything
-  bool overwrite_a = false;  // where a is no output: its memory may serve as scratch memory
-  std::vector<double> jitter = {};  // for matrices that are not positive definite: parts of the mean of the diagonal
-                                    // (of its absolute values) that are added to it, in turn, until one serves
-  const Tensor* info = nullptr;     // [...] of a
-  Queue queue = {};
-  const char* verb = nullptr;  // the name in errors, for wrappers that have one of their own
+  bool lower = true;  ///< the triangle of a that is read, and that of the factor; the other may hold anything
+  bool overwrite_a = false;  ///< where a is no output: its memory may serve as scratch memory
+  std::vector<double> jitter = {};  ///< for matrices that are not positive definite: parts of the mean of the diagonal
+                                    ///< (of its absolute values) that are added to it, in turn, until one serves
+  const Tensor* info = nullptr;  ///< [...] of a, int64: what became of each matrix
+  Queue queue = {};  ///< of CUDA arrays
+  const char* verb = nullptr;  ///< the name in errors, for wrappers that have one of their own
 };
 
 /// out = L with a = L L^T, or U with a = U^T U when Options::lower is false; zero in the other triangle.
@@ -103,12 +112,12 @@ void eigh(const Tensor& a, const Tensor& w, const Tensor* v, const std::optional
 
 /// A symmetric matrix that is known by its products.
 struct Operator {
-  std::int64_t order = 0;
-  Dtype dtype = Dtype::float32;  // float32 or float64
+  std::int64_t order = 0;  ///< n
+  Dtype dtype = Dtype::float32;  ///< float32 or float64
   /// out = a v, both [n, columns] of this dtype on the device, the elements of a column one after another.
   std::function<void(const Tensor& v, const Tensor& out)> multiply = {};
-  Device device = {};
-  Queue queue = {};  // of a CUDA device: what multiply puts work into, and memory comes from
+  Device device = {};  ///< that it works on
+  Queue queue = {};  ///< of a CUDA device: what multiply puts work into, and memory comes from
   /// As `multiply`, for a part of a loop in a captured graph, on the device: in that queue, with memory from it alone;
   /// where the queue has a rehearsal, it is only asked for. Empty: a captured `cg` plays all its rounds.
   std::function<void(const Tensor& v, const Tensor& out, const Queue& queue)> multiply_in = {};
@@ -124,9 +133,9 @@ Operator matrix_operator(const Tensor& a, const Queue& queue = {}, Context& cont
                          const char* verb = nullptr);
 /// What is done to a kernel matrix: s_m f(x_m, x_n) s_n + (ridge + ridges_m) where m = n, s the roots of the weights.
 struct KernelTerms {
-  double ridge = 0;
-  const Tensor* ridges = nullptr;   // [n] of the dtype of x, where x is
-  const Tensor* weights = nullptr;  // likewise, from 0 on; a point of weight 0 leaves its ridge alone
+  double ridge = 0;  ///< added to the diagonal
+  const Tensor* ridges = nullptr;  ///< [n] of the dtype of x, where x is
+  const Tensor* weights = nullptr;  ///< likewise, from 0 on; a point of weight 0 leaves its ridge alone
 };
 /// f(x_m, x_n) with these terms, never stored: kernel_product on points x [n, K] of float32 or float64. x and what the
 /// arguments and the terms point to must outlive the operator. The queue is that of the arguments, whose row and col,
@@ -134,18 +143,22 @@ struct KernelTerms {
 /// of a device are not looked at. Formulas that read indices have rows, one call each, and no diagonal.
 Operator kernel_operator(const Formula& f, const Tensor& x, const KernelTerms& terms, const Arguments& arguments = {},
                          Context& context = Context::shared());
+/// The same with a ridge alone.
 Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, const Arguments& arguments = {},
                          Context& context = Context::shared());
 
+/// The largest eigenvalues, the smallest, or those of the largest absolute values.
 enum class Which : std::uint8_t { largest, smallest, magnitude };
 
+/// What eigh_top takes besides the operator and its outputs.
 struct TopOptions {
-  Which which = Which::largest;
-  double tolerance = 0;         // of |a v - w v|, as a part of the largest |w|; 0: 2e-6 for float32, 1e-10 for float64
-  std::int64_t most_basis = 0;  // vectors held beside v; 0: ten times as many as are wanted, or 96
-  std::uint64_t seed = 0;       // of the vectors to start with
-  std::int64_t* unconverged = nullptr;  // how many pairs miss the tolerance; null: numerical is thrown if any does
-  const char* verb = nullptr;
+  Which which = Which::largest;  ///< the end of the spectrum
+  /// Of |a v - w v|, as a part of the largest |w|; 0: 2e-6 for float32, 1e-10 for float64.
+  double tolerance = 0;
+  std::int64_t most_basis = 0;  ///< vectors held beside v; 0: ten times as many as are wanted, or 96
+  std::uint64_t seed = 0;  ///< of the vectors to start with
+  std::int64_t* unconverged = nullptr;  ///< how many pairs miss the tolerance; null: numerical is thrown if any does
+  const char* verb = nullptr;  ///< the name in errors
 };
 
 /// Some eigenvalues at one end of the spectrum, ascending, and their vectors, by products alone: w [k], v [n, k],
@@ -156,14 +169,15 @@ struct TopOptions {
 void eigh_top(const Operator& a, const Tensor& w, const Tensor& v, const TopOptions& options = {},
               Context& context = Context::shared());
 
-struct LowRankParts;
+struct LowRankParts;  // of Mercer itself
 
 /// A symmetric positive definite matrix P that is near an operator, for its inverse. It may be copied, outlive the
 /// operator, and serve many calls, at once too; copies share their memory.
 struct Preconditioner {
-  std::int64_t order = 0, rank = 0;
-  Dtype dtype = Dtype::float32;
-  Device device = {};
+  std::int64_t order = 0;  ///< n
+  std::int64_t rank = 0;  ///< columns of its factor
+  Dtype dtype = Dtype::float32;  ///< float32 or float64
+  Device device = {};  ///< that it works on
   /// out = P^-1 r, both [order, columns] of this dtype on the device, the elements of a column one after another; in
   /// the stream of the queue.
   std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply = {};
@@ -171,18 +185,19 @@ struct Preconditioner {
   std::function<void(const Tensor& r, const Tensor& out, const Queue& queue)> apply_in = {};
   /// Where columns have ridges of their own: how many `apply` takes. 0: any number.
   std::int64_t columns = 0;
-  std::shared_ptr<const LowRankParts> parts = {};  // what the functions below make it of
+  std::shared_ptr<const LowRankParts> parts = {};  ///< what the functions below make it of
 
   // The functions below serve what the library has made; a caller's own, of `apply` alone, is refused.
 
-  /// out = P^-1 v, and P^(1/2) v by the symmetric root. v and out [order, k], or [order], of any strides; out may be v.
+  /// out = P^-1 v. v and out [order, k], or [order], of any strides; out may be v.
   void solve(const Tensor& v, const Tensor& out, const Queue& queue = {}) const;
+  /// out = P^(1/2) v by the symmetric root, likewise.
   void multiply_root(const Tensor& v, const Tensor& out, const Queue& queue = {}) const;
   /// log det P, for each ridge.
   std::vector<double> logdet() const;
   /// The diagonal of P: out [order], or [order, columns] with a ridge for each column.
   void diagonal(const Tensor& out, const Queue& queue = {}) const;
-  const std::vector<double>& ridges() const;
+  const std::vector<double>& ridges() const;  ///< one, or one for each column
   /// The preconditioner of other ridges: one, or one for each column of what it is applied to. The columns of the
   /// factor are shared.
   Preconditioner with_ridges(std::vector<double> ridges) const;
@@ -193,9 +208,9 @@ struct Preconditioner {
 
 /// How rpcholesky_preconditioner chooses.
 struct RpcholeskyOptions {
-  std::int64_t block = 0;  // rows that are proposed together; 0: an eighth of the rank, from 16 to 128
-  std::uint64_t seed = 0;
-  bool ridge_in_rows = false;  // the operator's rows and diagonal are those of k + ridge, as of a stored matrix
+  std::int64_t block = 0;  ///< rows that are proposed together; 0: an eighth of the rank, from 16 to 128
+  std::uint64_t seed = 0;  ///< of the pivots that are drawn
+  bool ridge_in_rows = false;  ///< the operator's rows and diagonal are those of k + ridge, as of a stored matrix
 };
 /// A preconditioner P = L L^T + ridge of k + ridge, where k is positive semi-definite and its rows are those of the
 /// operator. L has `rank` columns of Cholesky's factor of k, whose pivots are drawn in proportion to what is left of
@@ -230,16 +245,17 @@ Preconditioner pivoted_cholesky_preconditioner(const Formula& f, const Tensor& x
 Preconditioner pivoted_cholesky_preconditioner(const Operator& a, std::int64_t rank, double ridge,
                                                Context& context = Context::shared());
 
+/// What cg and minres take besides the operator and its right-hand sides.
 struct CgOptions {
-  double tolerance = 0;  // of |b_j - a x_j|, as a part of |b_j|; 0: 1e-5 for float32, 1e-10 for float64
-  std::int64_t most_products = 0;  // with the operator, for each column; 0: ten times the order, 10000 at most
-  const Preconditioner* preconditioner = nullptr;
-  const Tensor* guess = nullptr;       // of the shape of x, which it may be; null: zeros
-  double ridge = 0;                    // of all columns, added to a
-  const Tensor* ridges = nullptr;      // or one for each, [k] or [], float32 or float64 where a is; ridge is then 0
-  const Tensor* info = nullptr;        // [k], or [] for b [n], int64
-  const Tensor* iterations = nullptr;  // likewise: the products each column took
-  const char* verb = nullptr;
+  double tolerance = 0;  ///< of |b_j - a x_j|, as a part of |b_j|; 0: 1e-5 for float32, 1e-10 for float64
+  std::int64_t most_products = 0;  ///< with the operator, for each column; 0: ten times the order, 10000 at most
+  const Preconditioner* preconditioner = nullptr;  ///< of cg alone
+  const Tensor* guess = nullptr;  ///< of the shape of x, which it may be; null: zeros
+  double ridge = 0;  ///< of all columns, added to a
+  const Tensor* ridges = nullptr;  ///< or one for each, [k] or [], float32 or float64 where a is; ridge is then 0
+  const Tensor* info = nullptr;  ///< [k], or [] for b [n], int64
+  const Tensor* iterations = nullptr;  ///< likewise: the products each column took
+  const char* verb = nullptr;  ///< the name in errors
 };
 
 /// x = a^-1 b for a symmetric positive definite operator, by products alone. b and x [n, k] or [n], of the operator's
@@ -248,19 +264,20 @@ struct CgOptions {
 /// own steps, and none any more once it has ended. A column ends when its residual b_j - a x_j, computed by one more
 /// product, meets the tolerance; where the recurrence promised too much, it starts again from there. A column of zeros
 /// gives zeros.
-/// ridges   Column j solves (a + ridge_j) x_j = b_j, so that a path of ridges shares every product. From 0 on and
-///          finite; those of a device are not looked at before: a column with another one ends as one of NaN.
-/// info     0; or, where the tolerance was missed, the products taken when they were used up, or -2 where the measured
-///          residual fell no more (float32 cannot reach every tolerance): x is what they led to; or -1, and x NaN,
-///          where a value was not finite or a is not positive definite. Without info numerical is thrown for the worst
-///          column, once x is written.
-/// Streams  On CUDA in the operator's. Every decision is taken on the device; the host reads what was decided one round
-///          later, so that the device never waits for it, and returns when all columns have ended, after one product
-///          too many. With info it does not wait for the last of the work.
-/// Captures With info and most_products. The graph repeats its rounds until all columns have ended, at most so often;
-///          with drivers older than CUDA 12.4, and where the operator or the preconditioner serves one queue alone, all
-///          are recorded, with zeros for columns that have ended. The operator, and the preconditioner, must have been
-///          used in this stream before, and outlive the graph.
+///
+/// - **ridges**: Column j solves (a + ridge_j) x_j = b_j, so that a path of ridges shares every product. From 0 on and
+///   finite; those of a device are not looked at before: a column with another one ends as one of NaN.
+/// - **info**: 0; or, where the tolerance was missed, the products taken when they were used up, or -2 where the
+///   measured residual fell no more (float32 cannot reach every tolerance): x is what they led to; or -1, and x NaN,
+///   where a value was not finite or a is not positive definite. Without info numerical is thrown for the worst column,
+///   once x is written.
+/// - **Streams**: On CUDA in the operator's. Every decision is taken on the device; the host reads what was decided one
+///   round later, so that the device never waits for it, and returns when all columns have ended, after one product too
+///   many. With info it does not wait for the last of the work.
+/// - **Captures**: With info and most_products. The graph repeats its rounds until all columns have ended, at most so
+///   often; with drivers older than CUDA 12.4, and where the operator or the preconditioner serves one queue alone, all
+///   are recorded, with zeros for columns that have ended. The operator, and the preconditioner, must have been used in
+///   this stream before, and outlive the graph.
 void cg(const Operator& a, const Tensor& b, const Tensor& x, const CgOptions& options = {},
         Context& context = Context::shared());
 

@@ -1,8 +1,12 @@
-// The named metrics and kernels. Each is a row of text in src/formula/zoo.cpp; nothing else in Mercer knows their
-// names. They are ordinary formulas:
-//
-//   pairwise(zoo("cityblock"), x, &z, out);
-//   pairwise(zoo("laplace"), x, &z, out, {.params = {{"bandwidth", 2.0}}});
+/// \file
+/// The named metrics and kernels. Each is a row of text in src/formula/zoo.cpp; nothing else in Mercer knows their
+/// names. They are ordinary formulas:
+///
+/// \code
+/// mercer::pairwise(mercer::zoo("cityblock"), x, &z, out);
+/// mercer::pairwise(mercer::zoo("laplace"), x, &z, out, {.params = {{"bandwidth", 2.0}}});
+/// for (const mercer::ZooEntry& entry : mercer::zoo_table()) std::puts(entry.name.c_str());
+/// \endcode
 #pragma once
 
 #include <map>
@@ -17,25 +21,25 @@ namespace mercer {
 /// One number that a zoo entry takes. Static options (a norm's p) choose the text; the others stay parameters of the
 /// formula with this default, so that a call may give a number or an array.
 struct ZooOption {
-  std::string name;            // "bandwidth"
-  double default_value = 1.0;
-  bool is_static = false;
-  std::string doc;             // one line
+  std::string name;  ///< "bandwidth"
+  double default_value = 1.0;  ///< where a call says nothing
+  bool is_static = false;  ///< whether it chooses the text, as a norm's p
+  std::string doc;  ///< one line
 };
 
 /// A row of the table.
 struct ZooEntry {
-  std::string name;                  // "cityblock", "matern52"
-  std::vector<std::string> aliases;  // "manhattan", "l1"
-  bool is_metric = false;            // a distance or divergence (usable as cdist's metric=), else a kernel
-  bool weighted = false;             // has a weighted form (SciPy's w=)
-  std::string text;                  // the formula, as shown in the documentation
-  std::string weighted_text;         // empty when not weighted
-  std::vector<ZooOption> options;
-  std::string source;                // paper or textbook
-  std::string scipy_name;            // the name under which SciPy (or scikit-learn) has it, empty if none
-  std::string domain;                // values for which it is defined: "real", "nonnegative", "positive"
-  std::string w_meaning{};           // what w must hold, for an entry whose text reads w; else empty
+  std::string name;  ///< "cityblock", "matern52"
+  std::vector<std::string> aliases;  ///< "manhattan", "l1"
+  bool is_metric = false;  ///< a distance or divergence (usable as cdist's metric=), else a kernel
+  bool weighted = false;  ///< has a weighted form (SciPy's w=)
+  std::string text;  ///< the formula, as shown in the documentation
+  std::string weighted_text;  ///< empty when not weighted
+  std::vector<ZooOption> options;  ///< the numbers that it takes
+  std::string source;  ///< paper or textbook
+  std::string scipy_name;  ///< the name under which SciPy (or scikit-learn) has it, empty if none
+  std::string domain;  ///< values for which it is defined: "real", "nonnegative", "positive"
+  std::string w_meaning{};  ///< what w must hold, for an entry whose text reads w; else empty
 };
 
 /// All entries, metrics first.
