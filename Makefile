@@ -138,6 +138,7 @@ install-example: $(PACKAGE)  ## install the libraries into build/prefix, then bu
 	cmake --build $(BUILD) --target mercer mercer_static mercer_fastkron
 	cmake --install $(BUILD) --component cpp --prefix $(PREFIX)
 	$(PY) tools/check_symbols.py $(PREFIX)
+	$(PY) tools/check_headers.py $(PREFIX)
 	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(PREFIX)
 	cmake --build build/example
 	ctest --test-dir build/example --output-on-failure

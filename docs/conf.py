@@ -22,7 +22,7 @@ release = re.search(
     r"VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text().split("project(")[1]
 )[1]
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "myst_parser", "tables"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "myst_parser", "tables", "cpp_reference"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"

@@ -23,6 +23,7 @@ CMAKE = re.compile(r"project\(mercer VERSION ([0-9.]+)")
 CITATION = re.compile(r"^version: *[\"']?([^\"'\s]+)", re.MULTILINE)
 RELEASED = re.compile(r"^date-released: *[\"']?([0-9-]+)", re.MULTILINE)
 PYPROJECT = re.compile(r"^version *= *[\"']([^\"']+)[\"']", re.MULTILINE)
+VCPKG = re.compile(r'"version": *"([^"]+)"')
 HEAD = re.compile(r"^## (\S+)(?: \((.+)\))?$", re.MULTILINE)
 
 
@@ -43,6 +44,8 @@ def versions(root: pathlib.Path) -> dict[str, str | None]:
         "CITATION.cff": one(CITATION, text(root, "CITATION.cff")),
         "CHANGELOG.md": one(HEAD, text(root, "CHANGELOG.md")),
     }
+    if port := text(root, "packaging/vcpkg/mercer/vcpkg.json"):
+        named["vcpkg.json"] = one(VCPKG, port)
     pyproject = text(root, "pyproject.toml")
     own = one(PYPROJECT, pyproject.split("[tool.", 1)[0])
     if own is not None or 'input = "CMakeLists.txt"' not in pyproject:

@@ -37,9 +37,8 @@ int main() {
   // Shapes that do not fit, and a parameter that is missing.
   const auto distances = [&] { mercer::pairwise("sum(abs(x-z))", rows, &columns, view(out.data(), {10, 8})); };
   expect(ErrorKind::invalid_argument, distances);
-  expect(ErrorKind::invalid_argument, [&] {
-    mercer::pairwise("exp(-sum(abs(x-z))/h)", rows, nullptr, view(out.data(), {10, 8}));
-  });
+  expect(ErrorKind::invalid_argument,
+         [&] { mercer::pairwise("exp(-sum(abs(x-z))/h)", rows, nullptr, view(out.data(), {10, 8})); });
   failures += std::any_of(out.begin(), out.end(), [](float value) { return value != -1; });
 
   // A matrix without an answer: not positive definite. With a jitter that is enough the same call succeeds.

@@ -204,3 +204,8 @@ def test_pages_that_comments_name(folder):
         for name in NAMED.findall(path.read_text("utf-8"))
     }
     assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+def test_every_public_header_has_its_page():
+    headers = {path.stem for path in (ROOT / "include" / "mercer").glob("*.h")} - {"mercer"}
+    assert headers == {path.stem for path in (ROOT / "docs" / "reference" / "cpp").glob("*.md")}

@@ -43,3 +43,32 @@ def test_device_text_is_seen_from_codegen_on(tmp_path):
     assert 'tile.cuh:1: device text includes "core/error.h"' in found.stdout
     assert 'plan/ includes "kernels/cuda/arguments.h"' in found.stdout
     assert 'backend/ includes "kernels/cuda/tile.cuh"' in found.stdout
+
+
+HEADER = """// namespace not { void in_a_comment(); }
+#define MACRO(x) \\
+  never(x)
+namespace mercer {
+namespace kron { struct Options; }
+class Kept { public: Kept(int a = {}); int inside() { return 1; } bool operator<(int) const; };
+struct Plain { int number = 3; std::function<void(const std::vector<int>&)> call = {}; };
+template <class T> T made() { return T(); }
+Plain operator+(const Plain& a, const Plain& b);
+std::map<int, std::vector<int>> named(const Plain& a = {}, int b = 2);
+using Alias = int (*)(int);
+namespace linalg { void solve(int a, std::function<void(int)> f = {}); }
+}
+extern "C" { int mercer_version(void); }
+"""
+
+
+def test_functions_that_a_header_leaves_to_the_library(tmp_path):
+    sys.path.insert(0, str(TOOLS))
+    try:
+        from check_symbols import declared
+    finally:
+        sys.path.remove(str(TOOLS))
+    header = tmp_path / "header.h"
+    header.write_text(HEADER, "utf-8")
+    members = {"Kept::Kept", "Kept::operator<", "operator+", "named", "linalg::solve"}
+    assert declared(header) == {f"mercer::{name}" for name in members} | {"mercer_version"}
