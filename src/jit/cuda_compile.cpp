@@ -24,6 +24,7 @@
 #include "core/system/log.h"
 #include "core/system/mutex.h"
 #include "core/system/parallel.h"
+#include "jit/cuda_key.h"
 
 namespace mercer::jit {
 namespace {
@@ -64,6 +65,8 @@ std::vector<NvrtcHeader> headers_of(const CudaSource& source) {
   return headers;
 }
 
+}  // namespace
+
 /// Readable at its beginning, for `mercer cache list`; the hash stands for everything but the name. Texts, of a hundred
 /// thousand characters, are hashed where they lie: a call asks for some ten keys.
 std::string key_of(const CudaSource& source, const std::string& compiler) {
@@ -75,6 +78,8 @@ std::string key_of(const CudaSource& source, const std::string& compiler) {
     fmt::format_to(std::back_inserter(parts), "{}:{}", option.size(), option);
   return fmt::format("cubin\n{}\n{}\n{}", source.architecture, compiler, hash128(parts).to_text());
 }
+
+namespace {
 
 /// What a file holds: the kernel's name in a line, for people, and the cubin.
 std::string payload_of(const CudaSource& source, const std::string& cubin) {

@@ -1,0 +1,13 @@
+// What the machine code of a kernel depends on.
+#pragma once
+
+#include <string>
+
+#include "jit/cuda_compile.h"
+
+namespace mercer::jit {
+
+/// The same for sources of which this compiler makes the same code: by text, included files, options and architecture.
+std::string key_of(const CudaSource& source, const std::string& compiler);
+
+}  // namespace mercer::jit
