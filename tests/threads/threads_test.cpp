@@ -1,14 +1,16 @@
 // What several threads may do at once, for the thread sanitizer: verbs of one context while others change its settings,
-// forget its plans and cancel; contexts that come and go; the caches; compilation behind first calls.
+// forget its plans and cancel; contexts that come and go; the pool; the caches; compilation behind first calls.
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <functional>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "core/recent_cache.h"
 #include "core/system/file_cache.h"
+#include "core/system/parallel.h"
 #include "core/testing.h"
 #include "jit/quick_compile.h"
 #include "mercer/kron.h"
@@ -139,6 +141,43 @@ TEST(Threads, FormulasAndTextsAreShared) {
   });
 }
 
+TEST(Threads, APoolRunsForSeveralCallers) {
+  constexpr std::int64_t kTasks = 50;
+  Pool pool(3);
+  std::atomic<int> wrong{0};
+  on_threads(4, 30, [&](int thread, int round) {
+    if (thread == 0) pool.set_threads(1 + round % 4);
+    const bool throws = round % 5 == 4;
+    std::vector<int> done(kTasks, 0);  // plain: the caller reads what workers wrote
+    std::vector<int> inside(kTasks, 0);
+    const auto body = [&](std::int64_t task, int) {
+      const auto i = static_cast<std::size_t>(task);
+      ++done[i];
+      if (task % 9 == 0) pool.run(3, [&](std::int64_t, int) { ++inside[i]; });  // inline, by this thread
+      if (throws && task == kTasks / 2) throw std::out_of_range("of a body");
+    };
+    try {
+      pool.run(kTasks, body);
+      for (std::size_t i = 0; i < done.size(); ++i) wrong += done[i] != 1 || inside[i] != (i % 9 == 0 ? 3 : 0);
+      wrong += throws;
+    } catch (const std::out_of_range&) {
+      for (const int count : done) wrong += count > 1;
+      wrong += !throws;
+    }
+    wrong += pool.started_workers() < 0;
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Threads, PoolsComeAndGo) {
+  std::atomic<std::int64_t> sum{0};
+  on_threads(3, 20, [&](int, int round) {
+    Pool pool(2 + round % 3);
+    pool.run(20, [&](std::int64_t task, int) { sum += task; });
+  });
+  EXPECT_EQ(sum, 3 * 20 * 190);
+}
+
 TEST(Threads, RecentCache) {
   RecentCache<int> cache(8);
   on_threads(5, 400, [&](int thread, int round) {
@@ -164,6 +203,20 @@ TEST(Threads, FileCache) {
     if (round % 10 == 9) cache.remove(key);
     EXPECT_GE(cache.stats().files, 0);
   });
+}
+
+TEST(Threads, FilesAreRemovedWhileTheyAreRead) {
+  const TemporaryFolder folder;
+  constexpr std::int64_t kCap = 1 << 14;  // holds four of the eight
+  FileCache shared(folder.path() / "cache", kCap);
+  on_threads(4, 40, [&](int thread, int round) {
+    const std::string key = std::to_string((3 * thread + round) % 8), payload(4000, key[0]);
+    shared.write(key, payload);
+    if (const auto found = shared.read(key); found) EXPECT_EQ(*found, payload);
+    if (round % 16 == 15) shared.trim(0);
+  });
+  shared.trim(kCap);
+  EXPECT_LE(shared.stats().bytes, kCap);
 }
 
 TEST(Threads, CompilationBehindFirstCalls) {
