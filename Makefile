@@ -28,8 +28,8 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
              -not -name '*.pyc' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package demo test test-cpp test-python fuzz fuzz-torch bench docs lint check-format check-commits \
-  format stubs asan tsan install-example deb check-deb wheels check-wheels check-package clean
+.PHONY: help setup package demo test test-quick test-all test-cpp test-python fuzz fuzz-torch bench docs lint \
+  check-format check-commits format stubs asan tsan install-example deb check-deb wheels check-wheels check-package clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -76,15 +76,25 @@ $(PACKAGE): $(SOURCES) $(SYSTEM) $(REQ_BUILD)
 demo: $(PACKAGE) $(REQ_DEMO)  ## a tour on this machine, a minute or so
 	$(PY) examples/demo.py
 
-test: test-cpp test-python  ## all C++ and Python tests
+# Tests marked or labelled long are of test-all alone, those marked or labelled quick of all three.
+test-quick: CTEST_TIER := -L quick
+test-quick: PYTEST_TIER := -m quick
+test-quick: test-cpp test-python  ## C++ and Python tests of two minutes
+test: test-cpp test-python  ## C++ and Python tests but for the long ones, 12 minutes on two cores
+test-all: CTEST_TIER :=
+test-all: PYTEST_TIER :=
+test-all: test-cpp test-python  ## all C++ and Python tests
 
-test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests
+CTEST_TIER  = -LE long
+PYTEST_TIER = -m "not long"
+
+test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests of make test
 	cmake --build $(BUILD)
-	ctest --test-dir $(BUILD) --output-on-failure --parallel $(shell nproc)
+	ctest --test-dir $(BUILD) --output-on-failure --parallel $(shell nproc) $(CTEST_TIER)
 	@grep -hoE '^\[  SKIPPED \] .* \(.*\)|^CUDA: skipped, .*' $(BUILD)/Testing/Temporary/LastTest.log || true
 
-test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests
-	$(PY) -m pytest -n 2
+test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests of make test
+	$(PY) -m pytest -n 2 $(PYTEST_TIER)
 
 fuzz: $(PACKAGE)  ## random calls for SECONDS from SEED on, a failure as a line that makes it again; FUZZ: more options
 	cmake --build $(BUILD) --target fuzz_calls

@@ -40,20 +40,33 @@ set_target_properties(emulated_cublas PROPERTIES SOVERSION 13)
 set_target_properties(emulated_driver emulated_nvrtc PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
 
 # Of compute capability 9.0, which has both kinds of products, and of 8.0. Two lists of the first, of tests with other
-# kernels: each process compiles its own. Two lists are of the C interface and of FastKron's.
-foreach(list IN ITEMS 90 90_sums 90_c_api 90_compat 80)
-  string(SUBSTRING ${list} 0 2 capability)
-  file(STRINGS ${emulator_source}/tests_${list}.txt emulator_tests REGEX "^[^#]")
-  list(JOIN emulator_tests ":" emulator_filter)
+# kernels: each process compiles its own. Two lists are of the C interface and of FastKron's. What a list calls long is
+# a test of its own under that label.
+function(emulated_tests name list filter cost)
   if(list MATCHES "c_api|compat")
-    set(emulator_program test_${CMAKE_MATCH_0})
+    set(program test_${CMAKE_MATCH_0})
   else()
-    set(emulator_program test_ops)
+    set(program test_ops)
   endif()
-  add_test(NAME emulated_gpu_${list} COMMAND ${emulator_program} --gtest_filter=${emulator_filter})
-  string(JOIN ";" emulator_environment "LD_LIBRARY_PATH=${emulator_folder}" "EMULATOR_CAPABILITY=${capability}"
+  string(SUBSTRING ${list} 0 2 capability)
+  string(JOIN ";" environment "LD_LIBRARY_PATH=${emulator_folder}" "EMULATOR_CAPABILITY=${capability}"
     "MERCER_NVRTC=${emulator_folder}/libnvrtc.so.13" "MERCER_CUSOLVER=${emulator_folder}/libcusolver.so.12"
     "MERCER_CACHE_DIR=off")
-  set_tests_properties(emulated_gpu_${list} PROPERTIES ENVIRONMENT "${emulator_environment}" COST ${capability}
+  add_test(NAME ${name} COMMAND ${program} --gtest_filter=${filter})
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}" COST ${cost} LABELS "${ARGN}"
     FAIL_REGULAR_EXPRESSION "SKIPPED;Running 0 tests")
+endfunction()
+foreach(list IN ITEMS 90 90_sums 90_c_api 90_compat 80)
+  file(STRINGS ${emulator_source}/tests_${list}.txt patterns REGEX "^[^#]")
+  set(long_patterns ${patterns})
+  list(FILTER long_patterns INCLUDE REGEX " long$")
+  list(FILTER patterns EXCLUDE REGEX " long$")
+  list(JOIN patterns ":" filter)
+  if(long_patterns)
+    list(TRANSFORM long_patterns REPLACE " long$" "")
+    list(JOIN long_patterns ":" long_filter)
+    emulated_tests(emulated_gpu_${list}_long ${list} "${long_filter}" 95 long emulated)
+    string(APPEND filter "-${long_filter}")
+  endif()
+  emulated_tests(emulated_gpu_${list} ${list} "${filter}" 90 emulated)
 endforeach()

@@ -33,6 +33,13 @@ def library(request):
     return pytest.importorskip(request.param)
 
 
+def rest_long(values, *kept):
+    """Parameters of a test: make test has those that are kept, make test-all has all."""
+    assert set(kept) <= set(values)
+    long = pytest.mark.long
+    return [each if each in kept else pytest.param(each, marks=long) for each in values]
+
+
 def in_threads(work, count=8):
     """Results of work(), called by several threads at once."""
     with concurrent.futures.ThreadPoolExecutor(count) as pool:

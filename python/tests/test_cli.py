@@ -18,6 +18,8 @@ from conftest import assert_close, minkowski
 from mercer.__main__ import EXAMPLES, main
 from mercer.benchmarks import engine
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def files(rng, tmp_path, monkeypatch):

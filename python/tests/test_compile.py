@@ -92,6 +92,7 @@ def library_of_cuda_12():
 
 
 @pytest.mark.skipif(library_of_cuda_12() is None, reason="needs nvidia-cuda-nvrtc-cu12")
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
 def test_compilers_of_cuda_12(tmp_path, architecture):
     """Tensor cores by warps and by warpgroups, mixed pipes, fields."""

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from conftest import rest_long
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.distributed.tensor")
@@ -34,7 +35,7 @@ def run(ranks: int, backend: str, *checks: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", rest_long([1, 2, 4], 1, 2))
 def test_checks(ranks):
     counts = re.findall(r"rank \d+: (\d+) checks, failed: \[\]", run(ranks, "gloo", *CHECKS))
     assert len(counts) == ranks

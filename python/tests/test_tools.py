@@ -6,6 +6,10 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.quick
+
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 
 

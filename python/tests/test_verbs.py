@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from conftest import assert_close, differences, minkowski, to_library
 
+pytestmark = pytest.mark.quick
+
 M, N, K = 13, 9, 6
 GAUSS = "exp(-sum(square(x-z))/h)"
 
