@@ -22,6 +22,8 @@ VERBS = {
     ),
     "mercer.kron": ("matmul", "kron_matmul"),
 }  # fmt: skip
+# Those that take ranges, a keyword that only Python knows.
+RANGED = ("kernel_product", "kernel_reduce", "knn")
 # How names of other modules are written in the signatures, and in the file.
 IMPORTED = {
     "collections.abc": ("Sequence",),
@@ -69,6 +71,12 @@ REFUSAL = """\
 """
 
 
+RANGES = """\
+        if "ranges" in params:
+            from mercer import _ranges
+
+            return _ranges.call("{name}", locals())
+"""
 AGAIN = """\
     except _REFUSED:
         again = _array_likes.read("{name}", locals())
@@ -167,6 +175,7 @@ def definition(name: str, head: str, doc: str) -> str:
     # None of them, mostly.
     call = wrapped(f"            return _mercer.{name}", arguments[:-1], "")
     text += f"    try:\n        if not {parameters[-1].name}:\n{call}\n"
+    text += RANGES.format(name=name) if name in RANGED else ""
     text += wrapped(f"        return _mercer.{name}", arguments, "") + "\n"
     return text + AGAIN.format(name=name)
 

@@ -34,10 +34,13 @@ from mercer._mercer import (
     set_precision, set_target, sign, sin, sqrt, square, sum as sum, tanh, w, where, workspace_size,
     x, xlogy, z,
 )  # fmt: skip
+from mercer._edges import csr_rows, edge_product, edge_reduce, edges
 from mercer._features import dot, mean, norm
 from mercer._parameter_gradient import parameter_gradient
 from mercer._metrics import paired_distances, pdist, squareform
+from mercer._neighbors import knn_graph, radius_neighbors
 from mercer._patch import patch, unpatch
+from mercer._ranges import block_ranges, cluster_ranges
 from mercer._trace import kernel, metric, ptx, reduce
 from mercer._tune import tune
 

@@ -14,6 +14,8 @@ from mercer.errors import DtypeError
 
 #: What the compiled functions raise, before they write anything, for arrays that they do not take.
 REFUSED = (ValueError, TypeError, NotImplementedError)
+#: The verbs that take ranges.
+RANGED = ("kernel_product", "kernel_reduce", "knn")
 
 _POINTS = ("x", "z", "x1", "x2")
 _OTHERS = ("row", "col", "w", "v", "coef", "amplitude")
@@ -108,6 +110,10 @@ def read(verb: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     values that the engine does not take, or together with other dtypes; where a list or table has
     another dtype than the rest; and where the points are float64 and others are whole numbers.
     """
+    if "ranges" in arguments.get("params", {}) and verb not in RANGED:
+        raise NotImplementedError(
+            f"{verb}: ranges are offered by {', '.join(RANGED)}. Received ranges"
+        ) from None
     names = [name for name in (*_POINTS, *_OTHERS) if arguments.get(name) is not None]
     found = {name: array(arguments[name]) for name in names}
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in found.values()):

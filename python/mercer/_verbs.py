@@ -127,6 +127,10 @@ def kernel_product(
                 f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
                 workspace=workspace, progress=progress, device=device, normalize=normalize,
             )
+        if "ranges" in params:
+            from mercer import _ranges
+
+            return _ranges.call("kernel_product", locals())
         return _mercer.kernel_product(
             f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
             workspace=workspace, progress=progress, device=device, normalize=normalize, **params,
@@ -184,6 +188,10 @@ def kernel_reduce(
                 f, x, z, reduce, out=out, row=row, col=col, w=w, i_offset=i_offset,
                 j_offset=j_offset, workspace=workspace, progress=progress, device=device,
             )
+        if "ranges" in params:
+            from mercer import _ranges
+
+            return _ranges.call("kernel_reduce", locals())
         return _mercer.kernel_reduce(
             f, x, z, reduce, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
             workspace=workspace, progress=progress, device=device, **params,
@@ -240,6 +248,10 @@ def knn(
                 f, x, z, k, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
                 workspace=workspace, progress=progress, device=device,
             )
+        if "ranges" in params:
+            from mercer import _ranges
+
+            return _ranges.call("knn", locals())
         return _mercer.knn(
             f, x, z, k, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
             workspace=workspace, progress=progress, device=device, **params,
