@@ -73,9 +73,7 @@ REFUSAL = """\
 
 RANGES = """\
         if "ranges" in params:
-            from mercer import _ranges
-
-            return _ranges.call("{name}", locals())
+            return _array_likes.by_ranges("{name}", locals())
 """
 AGAIN = """\
     except _REFUSED:

@@ -6,6 +6,8 @@ nothing.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ _OTHERS = ("row", "col", "w", "v", "coef", "amplitude")
 _FLOATS = tuple(map(np.dtype, ("float16", "float32", "float64")))
 TAKEN = tuple(map(np.dtype, ("uint8", "int8", "int32")))
 _EXACT = 2**53
+_BY_NUMBER = re.compile(r"\b[xz]\s*\[\s*[\d:]")
 _IN_FLOAT32 = ("float16", "bfloat16", "float32", "uint8", "int8")
 
 
@@ -45,6 +48,21 @@ def _loses_something(values: Any) -> bool:
     if isinstance(values, (list, tuple)):
         return any(map(_loses_something, values))
     return np.ma.is_masked(values) or not isinstance(values, (np.generic, np.ndarray))
+
+
+def is_grouped(arguments: dict[str, Any]) -> bool:
+    """Whether points have names or features numbers, which mercer._groups reads."""
+    if any(isinstance(arguments.get(name), Mapping) for name in _POINTS):
+        return True
+    f = next((arguments[name] for name in ("f", "metric", "phi") if name in arguments), None)
+    return isinstance(f, str) and _BY_NUMBER.search(f) is not None
+
+
+def by_ranges(verb: str, arguments: dict[str, Any]) -> Any:
+    """A verb with ranges among its parameters."""
+    from mercer import _ranges  # which calls the verbs
+
+    return _ranges.call(verb, arguments)
 
 
 def array(values: Any) -> Any:
@@ -81,7 +99,7 @@ def _is_whole(array: np.ndarray) -> bool:
     return array.dtype.kind in "biu"
 
 
-def _wide(verb: str, name: str, array: np.ndarray) -> np.ndarray:
+def widened(verb: str, name: str, array: np.ndarray) -> np.ndarray:
     """An array of numbers in float64; ValueError for whole ones that float64 does not have."""
     if array.dtype.itemsize == 8 and array.dtype.kind in "iu" and array.size:
         least, most = int(array.min()), int(array.max())
@@ -110,6 +128,11 @@ def read(verb: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     values that the engine does not take, or together with other dtypes; where a list or table has
     another dtype than the rest; and where the points are float64 and others are whole numbers.
     """
+    if is_grouped(arguments):
+        from mercer import _groups
+
+        rest = {name: value for name, value in arguments.items() if name != "params"}
+        return {**rest, **arguments.get("params", {}), **_groups.arguments(verb, arguments)}
     if "ranges" in arguments.get("params", {}) and verb not in RANGED:
         raise NotImplementedError(
             f"{verb}: ranges are offered by {', '.join(RANGED)}. Received ranges"
@@ -119,7 +142,7 @@ def read(verb: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in found.values()):
         return None
     if _should_widen(found, any(found[name] is not arguments[name] for name in names)):
-        found = {name: _wide(verb, name, array) for name, array in found.items()}
+        found = {name: widened(verb, name, array) for name, array in found.items()}
         _check_out(verb, arguments.get("out"))
     if all(found[name] is arguments[name] for name in names):
         return None

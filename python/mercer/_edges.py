@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer import _array_likes, _libraries, _mercer, _verbs
+from mercer import _array_likes, _groups, _libraries, _mercer, _verbs
 from mercer._types import ArrayT, FormulaLike, Parameter
 
 __all__ = ["csr_rows", "edge_product", "edge_reduce", "edges"]
@@ -94,6 +94,9 @@ class _Pairs:
     ):
         self.row, self.col, self.w = (_array_likes.array(options[n]) for n in ("row", "col", "w"))
         self.params = options["params"]
+        given = {"f": f, "x": x, "z": z, "row": self.row, "col": self.col, "w": self.w}
+        if _array_likes.is_grouped(given):
+            f, x, z, self.row, self.col, self.w = _groups.arguments(verb, given).values()
         x, z = _array_likes.points(verb, x, z) if z is not None else (
             *_array_likes.points(verb, x), None
         )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer import _array_likes, _libraries, _mercer, _verbs
+from mercer import _array_likes, _groups, _libraries, _mercer, _verbs
 from mercer._types import ArrayT
 
 __all__ = ["block_ranges", "cluster_ranges"]
@@ -122,7 +122,9 @@ def _indices_of(intervals: np.ndarray, found: Any, xp: Any) -> Any:
 
 def call(verb: str, arguments: dict[str, Any]) -> Any:
     """kernel_product, kernel_reduce or knn with ranges among its parameters."""
-    given = {n: v for n, v in arguments.items() if n != "params" and n[0] != "_"}
+    given = {name: value for name, value in arguments.items() if name != "params"}
+    if _array_likes.is_grouped(given):
+        given |= _groups.arguments(verb, given)
     params = dict(arguments["params"])
     ranges = params.pop("ranges")
     for name in _REFUSED:

@@ -128,9 +128,7 @@ def kernel_product(
                 workspace=workspace, progress=progress, device=device, normalize=normalize,
             )
         if "ranges" in params:
-            from mercer import _ranges
-
-            return _ranges.call("kernel_product", locals())
+            return _array_likes.by_ranges("kernel_product", locals())
         return _mercer.kernel_product(
             f, x, z, v, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
             workspace=workspace, progress=progress, device=device, normalize=normalize, **params,
@@ -189,9 +187,7 @@ def kernel_reduce(
                 j_offset=j_offset, workspace=workspace, progress=progress, device=device,
             )
         if "ranges" in params:
-            from mercer import _ranges
-
-            return _ranges.call("kernel_reduce", locals())
+            return _array_likes.by_ranges("kernel_reduce", locals())
         return _mercer.kernel_reduce(
             f, x, z, reduce, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
             workspace=workspace, progress=progress, device=device, **params,
@@ -249,9 +245,7 @@ def knn(
                 workspace=workspace, progress=progress, device=device,
             )
         if "ranges" in params:
-            from mercer import _ranges
-
-            return _ranges.call("knn", locals())
+            return _array_likes.by_ranges("knn", locals())
         return _mercer.knn(
             f, x, z, k, out=out, row=row, col=col, w=w, i_offset=i_offset, j_offset=j_offset,
             workspace=workspace, progress=progress, device=device, **params,

@@ -204,6 +204,14 @@ def test_products_of_blocks(library):
     np.testing.assert_allclose(np.asarray(found), expected[:, 0], atol=1e-13)
 
 
+def test_blocks_of_lists():
+    ranges, kept = blocks()
+    x, z, v = points(11, 3), points(9, 3), points(9, 1)[:, 0]
+    lists = (array.tolist() for array in (x, z, v))
+    found = mc.kernel_product(GAUSS, *lists, h=1.5, ranges=ranges)
+    np.testing.assert_allclose(found, (gauss(x, z, 1.5) * kept) @ v, atol=1e-13)
+
+
 def test_blocks_take_batches_numbers_of_points_and_indices():
     x, z, v, (ranges, kept) = points(22, 3).reshape(2, 11, 3), points(9, 3), points(9, 2), blocks()
     row, col = points(11, 1)[:, 0], points(9, 1)[:, 0]
