@@ -7,10 +7,11 @@ import platform
 import sys
 from collections.abc import Iterator
 
-from mercer import _libraries, _mercer, _threads
+from mercer import _libraries, _mercer, _messages, _progress, _threads
 
 _libraries.hand_over()
 _threads.hand_over()
+_messages.hand_over()
 
 __all__ = ["info", "options"]
 
@@ -27,7 +28,11 @@ def info() -> str:
 
 @contextlib.contextmanager
 def options(
-    *, threads: int | None = None, target: str | None = None, precision: str | None = None
+    *,
+    threads: int | None = None,
+    target: str | None = None,
+    precision: str | None = None,
+    progress: bool = False,
 ) -> Iterator[None]:
     """Other threads, instruction set or precision for a while, for calls of this thread or task.
 
@@ -42,13 +47,17 @@ def options(
     as fast, with errors near 2**-11 of ``|x| |z|``). Sums of float64 are products of float64,
     whatever is asked for, but for ``"direct"``; ``"fp64"`` says so, and is ``"fp32"`` for float32.
 
+    ``progress=True`` lets every long call of this thread show a bar, or how long it has taken, once
+    that is two seconds: those too that have no such option, as the predictions of models.
+
     >>> with mc.options(threads=1, target="interpreter"):
     ...     reference = mc.cdist(x1, x2)
     """
     before = _mercer.current_settings()
     _mercer.set_settings(_mercer.settings(threads, target, precision))
     try:
-        yield
+        with _progress.of_calls(progress):
+            yield
     finally:
         _mercer.set_settings(before)
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from mercer import _mercer
+from mercer import _mercer, _progress
 from mercer._mixed import require_one_library
+from mercer._spelling import hint
 from mercer.errors import DtypeError, LinAlgError
 
 MODULE = "mercer.linalg"
@@ -32,6 +34,7 @@ def followed(name: str, engine: Callable[..., Any], is_traced: bool = True) -> C
     """The function, but for tensors that PyTorch follows; `is_traced`: an operator for
     torch.compile, which is opaque to it otherwise."""
 
+    @_progress.watched
     @functools.wraps(engine)
     def verb(*arguments: Any, **options: Any) -> Any:
         if is_traced and "torch._dynamo" in sys.modules and _is_compiling():
@@ -39,6 +42,8 @@ def followed(name: str, engine: Callable[..., Any], is_traced: bool = True) -> C
         try:
             return engine(*arguments, **options)
         except (NotImplementedError, TypeError, ValueError) as refusal:
+            if isinstance(refusal, TypeError):
+                _require_known(name, engine, options)
             require_one_library(name, _by_name(name, arguments, options))
             if isinstance(refusal, ValueError):
                 raise
@@ -53,6 +58,18 @@ def followed(name: str, engine: Callable[..., Any], is_traced: bool = True) -> C
 
     verb.__module__ = MODULE
     return verb
+
+
+def _require_known(name: str, engine: Any, options: dict[str, Any]) -> None:
+    """Names the option that the function does not have."""
+    compiled = getattr(engine, "__wrapped__", engine)
+    known = re.findall(r"(\w+): ", getattr(compiled, "__nb_signature__", (("",),))[0][0])
+    for option in options:
+        if known and option not in known:
+            raise TypeError(
+                f'{name}: there is no option "{option}"{hint(option, known)}. It has '
+                f"{', '.join(known)}"
+            )
 
 
 #: What the first arguments of a function are called, if not a and b.

@@ -449,12 +449,20 @@ def pairwise(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._t
     - device: "cuda", "cuda:1" or the index of a CUDA device on which arrays of NumPy (memory maps too) or of PyTorch on the
       CPU are computed. Blocks of points stream through it, so that they may be larger than its memory; the result is in
       the memory of the host, or in out on that device. Without batch axes and gradients.
-    - params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
-      bears the name of an option of this function is given beforehand, with f.bind(name=value).
+    - params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes: B
+      numbers make a batch of B results, also where B is K. A number for each feature is w. A parameter that bears the name
+      of an option of this function is given beforehand, with f.bind(name=value).
 
     One set of points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
     Raises ValueError for a broken rule, before anything is written; DtypeError (a ValueError and a TypeError) for a dtype;
     NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.
+
+    >>> x, z = np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0]])
+    >>> mc.pairwise("sum(abs(x-z))/b", x, z, b=2.0)
+    array([[1. ],
+           [0.5]])
+    >>> mc.pairwise("sum(abs(x-z))/b", x, z, b=[1.0, 2.0, 4.0]).shape
+    (3, 2, 1)
     """
 
 def kernel_matrix(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None = None, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
@@ -462,6 +470,10 @@ def kernel_matrix(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: merc
     The kernel matrix out[..., m, n] = f(x_m, z_n); of x with itself when z is None.
 
     Arguments, dtypes and errors: those of pairwise.
+
+    >>> mc.kernel_matrix("sum(x*z)", np.array([[1.0, 0.0], [1.0, 1.0]]))
+    array([[1., 1.],
+           [1., 2.]])
     """
 
 def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, v: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, normalize: Literal["softmax", "sum"] | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
@@ -475,6 +487,10 @@ def kernel_product(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mer
     exp(f(x_m, z_n)) / sum_n exp(f(x_m, z_n)), as attention has them, for values f of any size: a formula that does not read
     row. It makes a copy of v and is not offered with workspace.
     The other arguments, dtypes and errors: those of pairwise.
+
+    >>> x, z = np.array([[0.0], [1.0]]), np.array([[1.0], [3.0]])
+    >>> mc.kernel_product("sum(abs(x-z))", x, z, np.array([1.0, 10.0]))
+    array([31., 20.])
     """
 
 @overload
@@ -488,6 +504,10 @@ def kernel_reduce(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: merc
     reduce: "sum", "max", "min", "argmax", "argmin" (int64 indices) or "logsumexp". NaN wins, ties go to the smaller index.
     No points in z: "sum" gives 0, "logsumexp" -inf, the others raise ValueError.
     The other arguments, dtypes and errors: those of pairwise.
+
+    >>> x, z = np.array([[0.0], [4.0]]), np.array([[1.0], [3.0]])
+    >>> mc.kernel_reduce("sum(abs(x-z))", x, z, "argmin")
+    array([0, 1])
     """
 
 @overload
@@ -500,6 +520,9 @@ def knn(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.
 
     Ascending; ties by index; NaN last. Indices are int64. With z None each point finds itself too.
     The other arguments, dtypes and errors: those of pairwise.
+
+    >>> mc.knn("cityblock", np.array([[0.0]]), np.array([[5.0], [1.0], [-2.0]]), k=2)
+    (array([[1., 2.]]), array([[1, 2]]))
     """
 
 def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, coef: mercer._types.ArrayT, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
@@ -509,6 +532,9 @@ def kernel_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: me
     coef: [..., O, N], or [N] (then out is [..., M, K]): float64 or int32 where x is, else another dtype of points.
     Derivatives are 0 at kinks and singular points, so coincident points contribute nothing.
     The other arguments, dtypes and errors: those of pairwise.
+
+    >>> mc.kernel_gradient("sum((x-z)^2)", np.array([[1.0, 2.0]]), np.array([[0.0, 0.0]]), np.array([1.0]))
+    array([[2., 4.]])
     """
 
 def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, /, *, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
@@ -564,6 +590,10 @@ def kernel_agop(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer
     of the computing dtype, symmetric. Divided by M it is the average gradient outer product (AGOP) of recursive feature
     machines (Radhakrishnan, Beaglehole, Pandit, Belkin, Science 2024).
     The other arguments, dtypes and errors: those of pairwise.
+
+    >>> mc.kernel_agop("sum((x-z)^2)", np.array([[1.0, 2.0]]), np.array([[0.0, 0.0]]), np.array([1.0]))
+    array([[ 4.,  8.],
+           [ 8., 16.]])
     """
 
 def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, amplitude: mercer._types.ArrayT | None, coef: mercer._types.ArrayT | None, *, combine: str | None = None, out: mercer._types.ArrayT | None = None, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
@@ -579,6 +609,9 @@ def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
     is None; without coef out is [..., M, K]. A sum of coef*amplitude*phi is the field of phi. Any other has no derivative:
     tensors that require a gradient are refused (NotImplementedError).
     The other arguments, dtypes and errors: those of pairwise.
+
+    >>> mc.gradient_field("x-z", np.array([[1.0, 2.0]]), np.array([[0.0, 0.0]]), np.array([[3.0]]), np.array([1.0]))
+    array([[3., 6.]])
     """
 
 def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, metric: mercer._types.FormulaLike | None = None, w: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False, device: str | int | None = None, **params: mercer._types.Parameter) -> mercer._types.ArrayT:
@@ -596,6 +629,11 @@ def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | 
     In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. It
     holds for all distances that are normal numbers, in float64 too, also where sums of powers are not. Gradients hold
     there on CPUs; on CUDA those for p other than 2 need powers that are normal numbers of the points' type.
+
+    >>> mc.cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]]))
+    array([[5.]])
+    >>> mc.cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]]), metric="cityblock")
+    array([[7.]])
     """
 
 def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), dtype: str = "float32", target: str = "auto", verb: str = "pairwise", columns: int = 1, backward: bool = False) -> str:
@@ -609,6 +647,9 @@ def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4
     or why it does not serve. backward: the passes of the backwards of pairwise and of kernel_product with one column
     follow, by all that the formula reads; of a GPU with their ways. Raises ValueError for an unknown target, verb or dtype
     and for sizes that are negative, NotImplementedError for what the target cannot run.
+
+    >>> mc.explain("exp(-sum(abs(x-z))/b)", target="x86_avx2").splitlines()[1]
+    'exp(-(sum(abs(x - z))/b))'
     """
 
 def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, combine: str | None = None, **params: float) -> None:
@@ -628,6 +669,8 @@ def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], 
 
     A call inside the capture of a CUDA graph must find its code ready. Raises ValueError for a broken rule, before anything
     is compiled.
+
+    >>> mc.compile("sum(abs(x-z))", shapes=[(8, 8, 2)], dtypes=["float64"])
     """
 
 def write_cuda_store(folder: str, f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str], verbs: Sequence[str] = ('pairwise',), columns: int = 1, **params: float) -> None:
@@ -670,7 +713,7 @@ def jax_handler(platform: str) -> object:
     """
 
 @overload
-def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     Cholesky's factor of symmetric positive definite matrices: L with a = L L^T, or U with a = U^T U.
 
@@ -686,38 +729,49 @@ def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool =
     -1 for a matrix that holds NaN or an infinity. Factors of such matrices are NaN, the others are right.
 
     out: [..., n, n], the factor, in place of a new array. workspace: scratch memory of a call on CUDA arrays.
+    progress: shows how long a call has taken, once that is two seconds.
+
+    >>> mc.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]]))
+    array([[2., 0.],
+           [1., 1.]])
     """
 
 @overload
-def cholesky(a: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
+def cholesky(a: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
 
 @overload
-def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
+def cholesky(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
 @overload
-def solve_cholesky(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+def solve_cholesky(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     Solves a x = b for symmetric positive definite a: x of the shape of b.
 
     a: [..., n, n]; b: [..., n, k], or [n]. Leading axes broadcast; a matrix that serves several b is factored once.
     overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned; b must have the shape of
     the result. NaN in b stays in its column. The other arguments, info and errors: those of cholesky.
+
+    >>> mc.linalg.solve_cholesky(np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([8.0, 6.0]))
+    array([1., 2.])
     """
 
 @overload
-def solve_cholesky(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
+def solve_cholesky(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
 
 @overload
-def solve_cholesky(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
+def solve_cholesky(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, overwrite_b: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
-def cho_solve(factor: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+def cho_solve(factor: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     Solves a x = b with the factor that cholesky gave for a, of the same ``lower``.
 
     factor: [..., n, n], of which one triangle is read; b, overwrite_b, out: those of solve_cholesky.
+
+    >>> mc.linalg.cho_solve(np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([8.0, 6.0]))
+    array([1., 2.])
     """
 
-def cho_inverse(factor: mercer._types.ArrayT, *, lower: bool = True, overwrite_factor: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+def cho_inverse(factor: mercer._types.ArrayT, *, lower: bool = True, overwrite_factor: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     The inverse of a symmetric positive definite matrix from the factor that cholesky gave, of the same ``lower``.
 
@@ -725,27 +779,37 @@ def cho_inverse(factor: mercer._types.ArrayT, *, lower: bool = True, overwrite_f
     symmetric. It takes a third of the operations of cho_solve with the identity. Where the factor has a diagonal that is
     not positive, NaN or an infinity, as that of a matrix without a factor, the inverse is NaN. overwrite_factor: the
     inverse takes the place of the factor, which is returned. out: [..., n, n], in place of a new array.
+
+    >>> mc.linalg.cho_inverse(np.array([[2.0, 0.0], [1.0, 1.0]]))
+    array([[ 0.5, -0.5],
+           [-0.5,  1. ]])
     """
 
-def cho_inverse_diagonal(factor: mercer._types.ArrayT, *, lower: bool = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+def cho_inverse_diagonal(factor: mercer._types.ArrayT, *, lower: bool = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     The diagonal of that inverse, [..., n], in half the operations and without a matrix beside the factor.
 
     Leave-one-out residuals of kernel regression are a^-1 y over it. Its sums are taken in float64. The arguments and what
     is NaN: those of cho_inverse.
+
+    >>> mc.linalg.cho_inverse_diagonal(np.array([[2.0, 0.0], [1.0, 1.0]]))
+    array([0.5, 1. ])
     """
 
-def solve_triangular(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, transposed: bool = False, unit_diagonal: bool = False, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+def solve_triangular(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, transposed: bool = False, unit_diagonal: bool = False, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     Solves t x = b, or t^T x = b with ``transposed``, for the triangle t of a that ``lower`` names.
 
     a: [..., n, n] of float32 or float64, any strides; b: [..., n, k], or [n]; x has the shape of b. Leading axes broadcast.
     unit_diagonal: t has ones on its diagonal, whatever lies there. overwrite_b: x takes the place of b, which is returned.
     No error is raised for a singular t: zeros on its diagonal give infinities and NaN in x, and NaN in t gives NaN.
+
+    >>> mc.linalg.solve_triangular(np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([2.0, 3.0]))
+    array([1., 2.])
     """
 
 @overload
-def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
+def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[True] = True, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
     """
     The parts of a Gaussian's log-likelihood from one factor: b_e^T a^-1 b_e for each column of b, and log det a.
 
@@ -759,19 +823,23 @@ def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: 
     error is its standard error over them (of one vector infinite), with what is missing where max_iter steps (400) did not
     suffice. A preconditioner with solve, sqrt and logdet leaves to the vectors what is not in its determinant alone. Raises
     LinAlgError as cg does.
+
+    >>> quadratic, logdet = mc.linalg.inv_quad_logdet(np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([8.0, 6.0]))
+    >>> round(float(quadratic), 6), round(float(np.exp(logdet)), 6)
+    (20.0, 4.0)
     """
 
 @overload
-def inv_quad_logdet(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Numbers[mercer._types.ScalarT]] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Numbers[mercer._types.ScalarT]], mercer._types.Indices]: ...
+def inv_quad_logdet(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Numbers[mercer._types.ScalarT]] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False) -> tuple[tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Numbers[mercer._types.ScalarT]], mercer._types.Indices]: ...
 
 @overload
-def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[tuple[mercer._types.ArrayT, mercer._types.ArrayT], mercer._types.ArrayT]: ...
+def inv_quad_logdet(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, jitter: float | Sequence[float] | None = None, check: Literal[False], out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> tuple[tuple[mercer._types.ArrayT, mercer._types.ArrayT], mercer._types.ArrayT]: ...
 
 @overload
-def lu_factor(a: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, check: Literal[True] = True, out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
+def lu_factor(a: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, check: Literal[True] = True, out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
 
 @overload
-def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Literal[True] = True, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
+def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Literal[True] = True, out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]:
     """
     LU with partial pivoting, a = P L U, as (lu, pivots).
 
@@ -783,43 +851,57 @@ def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Lite
     check: with True a zero pivot, as of a singular matrix, raises LinAlgError, which names the first such matrix and the
     pivot, counted from 1. With False the result is ((lu, pivots), info), info int64 of the shape [...]: 0; that position;
     or -1 for a matrix that holds NaN or an infinity. The lu of such matrices is NaN, the others are right.
+
+    >>> lu, pivots = mc.linalg.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> lu
+    array([[4.  , 4.  ],
+           [0.25, 1.  ]])
+    >>> pivots
+    array([1, 1])
     """
 
 @overload
-def lu_factor(a: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, check: Literal[False], out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices], mercer._types.Indices]: ...
+def lu_factor(a: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, check: Literal[False], out: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False) -> tuple[tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices], mercer._types.Indices]: ...
 
 @overload
-def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Literal[False], out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[tuple[mercer._types.ArrayT, mercer._types.ArrayT], mercer._types.ArrayT]: ...
+def lu_factor(a: mercer._types.ArrayT, *, overwrite_a: bool = False, check: Literal[False], out: tuple[mercer._types.ArrayT, mercer._types.ArrayT] | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> tuple[tuple[mercer._types.ArrayT, mercer._types.ArrayT], mercer._types.ArrayT]: ...
 
 @overload
-def lu_solve(lu_and_pivots: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices], b: mercer._types.Numbers[mercer._types.ScalarT], *, transposed: bool = False, overwrite_b: bool = False, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> mercer._types.Numbers[mercer._types.ScalarT]: ...
+def lu_solve(lu_and_pivots: tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices], b: mercer._types.Numbers[mercer._types.ScalarT], *, transposed: bool = False, overwrite_b: bool = False, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False) -> mercer._types.Numbers[mercer._types.ScalarT]: ...
 
 @overload
-def lu_solve(lu_and_pivots: tuple[mercer._types.ArrayT, mercer._types.ArrayT], b: mercer._types.ArrayT, *, transposed: bool = False, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+def lu_solve(lu_and_pivots: tuple[mercer._types.ArrayT, mercer._types.ArrayT], b: mercer._types.ArrayT, *, transposed: bool = False, overwrite_b: bool = False, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     Solves a x = b, or a^T x = b with ``transposed``, with what lu_factor gave for a: lu_solve(lu_factor(a), b).
 
     b: [..., n, k], or [n]. overwrite_b: x takes the place of b, which is returned.
+
+    >>> factors = mc.linalg.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> mc.linalg.lu_solve(factors, np.array([5.0, 12.0]))
+    array([1., 2.])
     """
 
 @overload
-def solve_lu(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> mercer._types.ArrayT:
+def solve_lu(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[True] = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
     Solves a x = b for any a that is not singular: x of the shape of b.
 
     a: [..., n, n]; b: [..., n, k], or [n]. Leading axes broadcast; a matrix that serves several b is factored once.
     overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned. check, info and errors:
     those of lu_factor.
+
+    >>> mc.linalg.solve_lu(np.array([[1.0, 2.0], [4.0, 4.0]]), np.array([5.0, 12.0]))
+    array([1., 2.])
     """
 
 @overload
-def solve_lu(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
+def solve_lu(a: mercer._types.Numbers[mercer._types.ScalarT], b: mercer._types.Numbers[mercer._types.ScalarT], *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[False], out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices]: ...
 
 @overload
-def solve_lu(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
+def solve_lu(a: mercer._types.ArrayT, b: mercer._types.ArrayT, *, overwrite_a: bool = False, overwrite_b: bool = False, check: Literal[False], out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
 @overload
-def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[True] = True, out: Any = None, workspace: mercer._types.ArrayT | None = None) -> Any:
+def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[True] = True, out: Any = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> Any:
     """
     Eigenvalues, ascending, and eigenvectors of symmetric matrices, (w, v): a v[:, j] = w[j] v[:, j].
 
@@ -832,13 +914,17 @@ def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = Fal
     check: with True eigenvalues that do not converge raise LinAlgError. With False the result is (what it would be, info),
     info int64 of the shape [...]: 0; how many did not; or -1 for a matrix that holds NaN or an infinity. w and v of such
     matrices are NaN, the others are right.
+
+    >>> w, v = mc.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]]))
+    >>> w.round(6)
+    array([1., 3.])
     """
 
 @overload
-def eigh(a: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[False], out: Any = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None) -> tuple[Any, mercer._types.Indices]: ...
+def eigh(a: mercer._types.Numbers[mercer._types.ScalarT], *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[False], out: Any = None, workspace: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False) -> tuple[Any, mercer._types.Indices]: ...
 
 @overload
-def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[False], out: Any = None, workspace: mercer._types.ArrayT | None = None) -> tuple[Any, mercer._types.ArrayT]: ...
+def eigh(a: mercer._types.ArrayT, *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, subset_by_index: tuple[int, int] | None = None, check: Literal[False], out: Any = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> tuple[Any, mercer._types.ArrayT]: ...
 
 class KernelOperator:
     """
@@ -852,6 +938,10 @@ class KernelOperator:
     Everything is checked here: ValueError for what breaks a rule (negative or infinite ridges and weights among it),
     DtypeError for other element types. Serves cg, minres, rpcholesky, nystrom, pivoted_cholesky
     and eigh_top, SciPy's functions of LinearOperators, and ``a @ v``. Operators pickle, with their arrays.
+
+    >>> op = mc.linalg.KernelOperator("sum(x*z)", np.array([[1.0], [2.0]]), ridge=1.0)
+    >>> op @ np.array([1.0, 1.0])
+    array([4., 7.])
     """
 
     def __init__(self, f: mercer._types.FormulaLike, x: Any, *, ridge: Any = 0.0, weights: Any = None, w: Any = None, row: Any = None, col: Any = None, **params: mercer._types.Parameter) -> None: ...
@@ -928,7 +1018,7 @@ class KernelOperator:
     __array_ufunc__: None = None
 
 @overload
-def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, check: Literal[True] = True) -> tuple[Any, Any]:
+def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, progress: bool = False, check: Literal[True] = True) -> tuple[Any, Any]:
     """
     One end of a spectrum by products alone: (w, v), k eigenvalues, ascending, and their vectors in columns.
 
@@ -943,10 +1033,14 @@ def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal
 
     check: with True pairs that miss the tolerance in the end raise LinAlgError. With False the result is ((w, v), how many
     pairs miss it).
+
+    >>> w, v = mc.linalg.eigh_top(np.diag([1.0, 2.0, 5.0]), 1)
+    >>> w.round(6)
+    array([5.])
     """
 
 @overload
-def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, check: Literal[False]) -> tuple[tuple[Any, Any], int]: ...
+def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float | None = None, max_basis: int | None = None, seed: int = 0, progress: bool = False, check: Literal[False]) -> tuple[tuple[Any, Any], int]: ...
 
 class Preconditioner:
     """
@@ -1017,7 +1111,7 @@ class Preconditioner:
 def restored_preconditioner(rows: Any, values: list[float], ridges: list[float], least: float, is_relative: bool, most_weight: float, like: Any, device: int = -1) -> Preconditioner:
     """What pickle makes a preconditioner of."""
 
-def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, seed: int = 0) -> Preconditioner:
+def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, seed: int = 0, progress: bool = False) -> Preconditioner:
     """
     A preconditioner from products of a with ``rank`` random vectors, for a = k + ridge, k positive semi-definite.
 
@@ -1026,9 +1120,13 @@ def nystrom(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float
     identity that a contains; a KernelOperator's own, and 0 for a matrix, when nothing is said. It holds rank vectors of n
     numbers, and four times as many while it is made; the call waits for its work. Raises LinAlgError for products that are
     not finite, and for a matrix that is not positive semi-definite when the ridge is taken away.
+
+    >>> op = mc.linalg.KernelOperator(mc.gauss(), np.arange(9.0)[:, None], ridge=0.1)
+    >>> mc.linalg.nystrom(op, 4).rank
+    4
     """
 
-def rpcholesky(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, block: int | Literal['auto'] = 'auto', seed: int = 0) -> Preconditioner:
+def rpcholesky(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: float | None = None, block: int | Literal['auto'] = 'auto', seed: int = 0, progress: bool = False) -> Preconditioner:
     """
     A preconditioner from ``rank`` rows of a = k + ridge, k positive semi-definite: the one to begin with.
 
@@ -1044,9 +1142,14 @@ def rpcholesky(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: fl
     times as many while it is made; the call waits for its work. Raises LinAlgError for values that are not finite, and for
     a matrix that is seen not to be positive semi-definite when the ridge is taken away; NotImplementedError for an operator
     whose formula reads indices.
+
+    >>> op = mc.linalg.KernelOperator(mc.gauss(), np.arange(9.0)[:, None], ridge=0.1)
+    >>> p = mc.linalg.rpcholesky(op, 4)
+    >>> mc.linalg.cg(op, np.ones(9), preconditioner=p).shape
+    (9,)
     """
 
-def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner:
+def pivoted_cholesky(a: KernelOperator, rank: int, *, progress: bool = False) -> Preconditioner:
     """
     A preconditioner from ``rank`` rows of a kernel matrix: L L^T + ridge, with columns L of Cholesky's factor.
 
@@ -1054,10 +1157,14 @@ def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner:
     and it ends before where they are used up. Its pivots are not random; elsewhere rpcholesky serves better, as points that
     lie apart come first here. a: a KernelOperator with a positive ridge. Memory, waiting and errors: those of
     rpcholesky.
+
+    >>> op = mc.linalg.KernelOperator(mc.gauss(), np.arange(9.0)[:, None], ridge=0.1)
+    >>> mc.linalg.pivoted_cholesky(op, 4).shape
+    (9, 9)
     """
 
 @overload
-def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[True] = True) -> mercer._types.ArrayT:
+def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, progress: bool = False, check: Literal[True] = True) -> mercer._types.ArrayT:
     """
     Solves a x = b for a symmetric positive definite operator by products alone: conjugate gradients.
 
@@ -1073,6 +1180,7 @@ def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Pr
     said. It is measured by one more product, not estimated. A matrix of condition c leaves float32 about 1e-7 c, so that
     less may be out of its reach. max_iter: products with a, for each column; ten times n and at most 10000 when nothing is
     said. x0: a first guess, of the shape of b. out: x, in place of a new array; it may be b.
+    progress: shows how long the call has taken, once that is two seconds, and its products.
 
     check: with True the worst column that misses the tolerance raises LinAlgError. With False the result is (x, info,
     iterations), int64 of the shape [k], or [] for b [n]. info: 0; where the tolerance was missed and x is as good as it
@@ -1085,29 +1193,35 @@ def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Pr
     and check=False must be given: the graph repeats its rounds until all columns have ended, at most so often (with drivers
     older than CUDA 12.4 all of them, with zeros for columns that have ended). A call outside of the capture must have gone
     before, in the same stream, and a, b and the preconditioner must live as long as the graph.
+
+    >>> mc.linalg.cg(np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([8.0, 6.0])).round(6)
+    array([1., 2.])
     """
 
 @overload
-def cg(a: Any, b: mercer._types.Numbers[mercer._types.ScalarT], *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.Numbers[mercer._types.ScalarT] | None = None, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, check: Literal[False]) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices, mercer._types.Indices]: ...
+def cg(a: Any, b: mercer._types.Numbers[mercer._types.ScalarT], *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.Numbers[mercer._types.ScalarT] | None = None, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False, check: Literal[False]) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices, mercer._types.Indices]: ...
 
 @overload
-def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
+def cg(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, progress: bool = False, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
 @overload
-def minres(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[True] = True) -> mercer._types.ArrayT:
+def minres(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, progress: bool = False, check: Literal[True] = True) -> mercer._types.ArrayT:
     """
     Solves a x = b for a symmetric operator, indefinite ones among them, by products alone: minimal residuals.
 
     Arguments, result, errors, and work on CUDA: those of cg, without a preconditioner (Paige, Saunders, 1975). For a
     positive definite operator cg takes as many products and three vectors a column less. Where a is singular and b not in
     its range, the residual stagnates at its least value: info is -2.
+
+    >>> mc.linalg.minres(np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([8.0, 6.0])).round(6)
+    array([1., 2.])
     """
 
 @overload
-def minres(a: Any, b: mercer._types.Numbers[mercer._types.ScalarT], *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.Numbers[mercer._types.ScalarT] | None = None, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, check: Literal[False]) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices, mercer._types.Indices]: ...
+def minres(a: Any, b: mercer._types.Numbers[mercer._types.ScalarT], *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.Numbers[mercer._types.ScalarT] | None = None, out: mercer._types.Numbers[mercer._types.ScalarT] | None = None, progress: bool = False, check: Literal[False]) -> tuple[mercer._types.Numbers[mercer._types.ScalarT], mercer._types.Indices, mercer._types.Indices]: ...
 
 @overload
-def minres(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
+def minres(a: Any, b: mercer._types.ArrayT, *, ridge: Any = None, tol: float | None = None, max_iter: int | None = None, x0: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, progress: bool = False, check: Literal[False]) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT, mercer._types.ArrayT]: ...
 
 def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, alpha: float | mercer._types.Array = 1, beta: float | mercer._types.Array = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
@@ -1128,6 +1242,10 @@ def matmul(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], *, 
     PyTorch's tensors may require gradients, by x, y and every factor; JAX differentiates by them and takes no out. With
     either, alpha and beta may be arrays of one number, which are differentiated by as well and never read back; they take
     no out and no workspace.
+
+    >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> mc.kron.matmul(np.array([[1.0, 2.0, 3.0, 4.0]]), [np.eye(2), swap])
+    array([[2., 1., 4., 3.]])
     """
 
 def kron_matmul(factors: Sequence[mercer._types.ArrayT], x: mercer._types.ArrayT, *, alpha: float | mercer._types.Array = 1, beta: float | mercer._types.Array = 0, y: mercer._types.ArrayT | None = None, out: mercer._types.ArrayT | None = None, transpose_x: bool = False, transpose_factors: bool | Sequence[bool] = False, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
@@ -1136,6 +1254,10 @@ def kron_matmul(factors: Sequence[mercer._types.ArrayT], x: mercer._types.ArrayT
 
     op(x): [..., Q1 ... QN, M], or a vector; op(F_i): [..., P_i, Q_i]; the result is [..., P1 ... PN, M]. Everything else is
     as for matmul.
+
+    >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> mc.kron.kron_matmul([np.eye(2), swap], np.array([1.0, 2.0, 3.0, 4.0]))
+    array([2., 1., 4., 3.])
     """
 
 def tune_kron(x: mercer._types.ArrayT, factors: Sequence[mercer._types.ArrayT], verb: str, alpha: float, beta: float, y: mercer._types.ArrayT | None, out: mercer._types.ArrayT | None, transpose_x: bool, transpose_factors: bool | Sequence[bool], progress: bool) -> tuple[str, str, list[tuple[str, float]]]:
@@ -1257,5 +1379,29 @@ def cache_files() -> list[tuple[bytes, bytes, int, int]]:
 
 def cache_clear() -> None:
     """Removes all compiled kernels from the disk."""
+
+def log_to_python(listens: bool) -> None:
+    """
+    Whether messages go to mercer._messages.emit; those that are kept go there now, if not.
+    """
+
+def forget_messages() -> None:
+    """For a child that was forked: they are the parent's."""
+
+def say(level: str, text: str) -> None:
+    """Says something as the engine does."""
+
+def log_level() -> str:
+    """
+    The least severe level that the engine says: "off", "error", "warning", "info" or "debug".
+    """
+
+def set_log_level(name: str) -> None:
+    """Sets that level; ValueError for another name."""
+
+def show_bars(wanted: bool) -> bool:
+    """
+    Whether every call of this thread shows how long it has taken, once that is two seconds; returns what held.
+    """
 
 __version__: str

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer import _array_likes, _mercer, _verbs
+from mercer import _array_likes, _mercer, _progress, _verbs
 from mercer._types import ArrayT, FormulaLike, Parameter
 from mercer.errors import LinAlgError
 
@@ -276,12 +276,14 @@ def _formula(metric: Any, verb: str, weighted: bool, params: dict[str, Any]) -> 
     return _mercer.formula_for(metric, verb, weighted, params)
 
 
+@_progress.watched
 def pdist(
     x: ArrayT,
     p: float | None = None,
     *,
     metric: FormulaLike | None = None,
     w: ArrayT | None = None,
+    progress: bool = False,
     **params: Parameter,
 ) -> ArrayT:
     """Distances of the pairs of one set, without doubles: SciPy's pdist.
@@ -289,7 +291,10 @@ def pdist(
     x: [..., M, K]. The result is [..., M (M - 1) / 2] of the computing dtype: d(x_0, x_1),
     d(x_0, x_2), …, d(x_1, x_2), …; ``squareform`` makes the symmetric matrix of it. p, metric, w
     and parameters: those of cdist, except that V and VI are by default of the points x alone.
-    Arrays of NumPy, PyTorch (with gradients), CuPy and JAX. Errors: those of cdist.
+    Arrays of NumPy, PyTorch (with gradients), CuPy and JAX. progress and errors: those of cdist.
+
+    >>> mc.pdist(np.array([[0.0], [1.0], [3.0]]))
+    array([1., 3., 2.])
     """
     x, w = _read("pdist", x, None, w)[::2]
     f, (x,), w = _distance("pdist", p, metric, (x,), w, params)
@@ -320,6 +325,11 @@ def squareform(d: ArrayT, force: str = "no", checks: bool = True) -> ArrayT:
     diagonal of 0; it is read on the host, which JAX does not allow while it traces. Arrays of
     NumPy, PyTorch (with gradients), CuPy and JAX. Raises ValueError for other shapes and where a
     check fails.
+
+    >>> mc.squareform(np.array([1.0, 3.0, 2.0]))
+    array([[0., 1., 3.],
+           [1., 0., 2.],
+           [3., 2., 0.]])
     """
     d = _array_likes.points("squareform", d)[0]
     xp, shape = _module(d, "squareform"), tuple(d.shape)
@@ -362,6 +372,7 @@ def _to_vector(d: Any, checks: bool, xp: Any) -> Any:
     return d[_above(rows, columns, xp, d)]
 
 
+@_progress.watched
 def paired_distances(
     x: ArrayT,
     z: ArrayT,
@@ -369,6 +380,7 @@ def paired_distances(
     *,
     metric: FormulaLike | None = None,
     w: ArrayT | None = None,
+    progress: bool = False,
     **params: Parameter,
 ) -> ArrayT:
     """Distances of the rows of two sets, one by one: scikit-learn's paired_distances.
@@ -376,7 +388,10 @@ def paired_distances(
     x, z: [..., M, K], leading axes broadcast. The result is [..., M] of the computing dtype:
     d(x_0, z_0), d(x_1, z_1), …. p, metric, w and parameters: those of cdist. A formula that reads
     the indices i and j is refused. Arrays of NumPy, PyTorch (with gradients), CuPy and JAX. Errors:
-    those of cdist, and ValueError where x and z differ in M.
+    those of cdist, and ValueError where x and z differ in M. progress: that of cdist.
+
+    >>> mc.paired_distances(np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[3.0, 4.0], [1.0, 1.0]]))
+    array([5., 0.])
     """
     x, z, w = _read("paired_distances", x, z, w)
     _check(x, z)

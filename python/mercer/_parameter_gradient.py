@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer import _mercer
+from mercer import _mercer, _progress
 from mercer._derived import derivative, leaves, parsed, swapped_text
 from mercer._libraries import namespace_of, plain
 from mercer._mixed import require_one_library
@@ -83,10 +83,11 @@ class _Pairs:
         return _Pairs(self.f, near, self.columns, arrays, offsets, self.params)
 
 
+@_progress.watched
 def parameter_gradient(
     f: Any, x: Any, z: Any = None, weights: Any = None, *, by: Sequence[str] | str | None = None,
     w: Any = None, row: Any = None, col: Any = None, i_offset: int = 0, j_offset: int = 0,
-    **params: Any,
+    progress: bool = False, **params: Any,
 ) -> dict[str, Any]:  # fmt: skip
     """Derivatives of sum_mn weights[m, n] f(x_m, z_n), by name, in one pass over the pairs.
 
@@ -108,7 +109,11 @@ def parameter_gradient(
 
     Raises ValueError for a name that f does not read or that is not given, and for shapes that do
     not fit; NotImplementedError for tensors that require gradients, whose library follows the verbs
-    itself; DtypeError as pairwise does.
+    itself; DtypeError as pairwise does. progress: that of pairwise, for each pass.
+
+    >>> x, z = np.array([[0.0], [1.0]]), np.array([[1.0], [3.0]])
+    >>> float(mc.parameter_gradient("a*sum(abs(x-z))", x, z, a=5.0)["a"])
+    6.0
     """
     x, z, w, row, col = map(plain, (x, z, w, row, col))
     weights = tuple(map(plain, weights)) if isinstance(weights, tuple | list) else plain(weights)

@@ -9,29 +9,41 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import math
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
 
+from mercer import _mercer
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 #: Seconds before a bar opens, as in the engine, and between two states of it.
 DELAY, INTERVAL = 2.0, 0.05
 
 
 class _Bar:
-    """Shows done of total steps."""
+    """Shows done of total steps, or for how long work has run whose end is not known."""
+
+    _SHARE, _TIME = "{l_bar}{bar}| {elapsed}<{remaining}{postfix}", "{desc}: {elapsed}{postfix}"
 
     def __init__(self, verb: str) -> None:
         from tqdm import tqdm
 
         self._bar = tqdm(total=1.0, desc=verb, unit="", file=sys.stderr, leave=False,
-                         bar_format="{l_bar}{bar}| {elapsed}<{remaining}{postfix}")  # fmt: skip
+                         bar_format=self._TIME)  # fmt: skip
 
     def show(self, done: float, total: float, note: str = "") -> None:
+        self._bar.bar_format = self._SHARE
         self._bar.n = done / total if total > 0 else 1.0
         if note:
             self._bar.set_postfix_str(note, refresh=False)
+        self._bar.refresh()
+
+    def wait(self, products: int) -> None:
+        if products > 0:
+            self._bar.set_postfix_str(f"{products} products", refresh=False)
         self._bar.refresh()
 
     def close(self) -> None:
@@ -42,16 +54,52 @@ class _Line:
     """Shows the same as `_Bar` without tqdm: one line, rewritten."""
 
     def __init__(self, verb: str) -> None:
-        self._verb, self._width = verb, 0
+        self._verb, self._width, self._share = verb, 0, ""
+        self._start = time.monotonic() - DELAY
 
     def show(self, done: float, total: float, note: str = "") -> None:
         percent = 100 * done / total if total > 0 else 100.0
-        text = f"{self._verb}: {percent:3.0f} %" + (f", {note}" if note else "")
+        self._share = f"{percent:3.0f} %" + (f", {note}" if note else "")
+        self._write(self._share)
+
+    def wait(self, products: int) -> None:
+        count = f", {products} products" if products > 0 else ""
+        self._write(self._share or f"{time.monotonic() - self._start:.0f} s{count}")
+
+    def _write(self, said: str) -> None:
+        text = f"{self._verb}: {said}"
         print(f"\r{text:<{self._width}}", end="", file=sys.stderr, flush=True)
         self._width = len(text)
 
     def close(self) -> None:
         print(file=sys.stderr)
+
+
+def watched(function: _F) -> _F:
+    """The function, which has an option progress=, and whose calls of the engine show themselves
+    where that is asked for."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, progress: bool = False, **options: Any) -> Any:
+        if not progress:
+            return function(*arguments, **options)
+        with of_calls(True):
+            return function(*arguments, **options)
+
+    return cast("_F", called)
+
+
+@contextlib.contextmanager
+def of_calls(wanted: bool) -> Iterator[None]:
+    """Every call inside that takes long shows that, whether or not it has an option for it."""
+    if not wanted:
+        yield
+        return
+    before = _mercer.show_bars(True)
+    try:
+        yield
+    finally:
+        _mercer.show_bars(before)
 
 
 def open_bar(verb: str) -> _Bar | _Line:

@@ -20,6 +20,7 @@ from collections.abc import Sequence as _Sequence
 import numpy as _np
 
 from mercer import _mercer as _engine
+from mercer import _progress
 from mercer import linalg as _linalg
 from mercer._libraries import namespace_of as _namespace_of
 from mercer._tune import Tuned as _Tuned
@@ -35,6 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@_progress.watched
 def intermediates(
     x: ArrayT,
     factors: _Sequence[ArrayT],
@@ -42,6 +44,7 @@ def intermediates(
     verb: str = "matmul",
     transpose_x: bool = False,
     transpose_factors: bool | _Sequence[bool] = False,
+    progress: bool = False,
 ) -> list[ArrayT]:
     """What lies between the factors of a product, for a backward pass of one's own.
 
@@ -51,7 +54,11 @@ def intermediates(
     one row, or column.
 
     Each takes a pass over memory, so the product alone is sooner made by ``matmul``. Arguments,
-    libraries, derivatives and errors: those of the verbs.
+    libraries, derivatives, progress and errors: those of the verbs.
+
+    >>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+    >>> mc.kron.intermediates(np.array([[1.0, 2.0, 3.0, 4.0]]), [swap, 2 * swap])
+    [array([[8., 6., 4., 2.]]), array([[4., 2., 8., 6.]])]
     """
     _require(
         verb in ("matmul", "kron_matmul"),
@@ -94,6 +101,7 @@ def _multiply_along(x: _typing.Any, factor: _typing.Any, before: int, behind: in
     return product.reshape(*product.shape[:-3], m, before * q * behind)
 
 
+@_progress.watched
 def solve(
     factors: _Sequence[ArrayT],
     b: ArrayT,
@@ -101,6 +109,7 @@ def solve(
     shift: float | _Array = 0.0,
     positive: bool = True,
     jitter: float | _Sequence[float] | None = None,
+    progress: bool = False,
 ) -> ArrayT:
     """x with (F1 (x) ... (x) FN + shift I) x = b.
 
@@ -117,8 +126,13 @@ def solve(
     differentiated by; then the eigenvectors are taken whatever its value is. PyTorch and JAX
     differentiate by factors and b as well, as often as wanted, of equal eigenvalues too.
 
+    progress: that of mercer.linalg.cholesky, for each part of the work.
+
     Raises ValueError for shapes that do not fit, LinAlgError for a factor without an inverse, and
     where an eigenvalue and the shift add to zero, to the rounding of the eigenvalues.
+
+    >>> mc.kron.solve([np.diag([1.0, 2.0]), np.diag([1.0, 4.0])], np.array([1.0, 4.0, 2.0, 8.0]))
+    array([1., 1., 1., 1.])
     """
     sizes = _sizes("kron.solve", factors)
     shifted = _is_shift("kron.solve", shift)
@@ -177,17 +191,24 @@ def _solve_along(
     return columns.reshape(*columns.shape[:-3], *x.shape[-2:])
 
 
-def eigh(factors: _Sequence[ArrayT]) -> tuple[ArrayT, list[ArrayT]]:
+@_progress.watched
+def eigh(factors: _Sequence[ArrayT], *, progress: bool = False) -> tuple[ArrayT, list[ArrayT]]:
     """Eigenvalues of F1 (x) ... (x) FN, and the eigenvectors of its factors.
 
     factors: symmetric, ``[..., n_i, n_i]``, float32 or float64; their lower triangles are read.
     Returns (w, v): w ``[..., n_1 ... n_N]``, in the order of the product and not of size, and a
     list of v_i ``[..., n_i, n_i]``: the product is V diag(w) V' with V = v_1 (x) ... (x) v_N:
 
-    >>> w, v = kron.eigh(factors)
-    >>> kron.kron_matmul(v, w[:, None] * kron.kron_matmul(v, x, transpose_factors=True))
+    >>> factors, x = [np.diag([1.0, 2.0]), np.diag([3.0, 5.0])], np.eye(4)
+    >>> w, v = mc.kron.eigh(factors)
+    >>> w
+    array([ 3.,  5.,  6., 10.])
+    >>> turned = mc.kron.kron_matmul(v, x, transpose_factors=True)
+    >>> np.diag(mc.kron.kron_matmul(v, w[:, None] * turned))
+    array([ 3.,  5.,  6., 10.])
 
-    Derivatives: those of mercer.linalg.eigh. Raises ValueError for factors that are not square.
+    Derivatives and progress: those of mercer.linalg.eigh. Raises ValueError for factors that are
+    not square.
     """
     _sizes("kron.eigh", factors)
     parts = [_linalg.eigh(factor) for factor in factors]
@@ -203,7 +224,10 @@ def products_of(parts: _Sequence[_typing.Any]) -> _typing.Any:
     return w
 
 
-def logdet(factors: _Sequence[ArrayT], *, shift: float | _Array = 0.0) -> ArrayT:
+@_progress.watched
+def logdet(
+    factors: _Sequence[ArrayT], *, shift: float | _Array = 0.0, progress: bool = False
+) -> ArrayT:
     """log det(F1 (x) ... (x) FN + shift I), of the shape of the batch.
 
     factors: symmetric positive definite, ``[..., n_i, n_i]``, float32 or float64. Without a shift
@@ -215,6 +239,9 @@ def logdet(factors: _Sequence[ArrayT], *, shift: float | _Array = 0.0) -> ArrayT
 
     Raises ValueError for factors that are not square, LinAlgError for one that is not positive
     definite, and where an eigenvalue and the shift do not add to more than zero.
+
+    >>> round(float(np.exp(mc.kron.logdet([np.diag([1.0, 2.0]), np.eye(3)]))), 6)
+    8.0
     """
     sizes = _sizes("kron.logdet", factors)
     library = _namespace_of(factors[0])
@@ -240,6 +267,9 @@ def linear_operator(*factors: _typing.Any) -> _typing.Any:
     factors: tensors of PyTorch or linear operators, ``[..., P_i, Q_i]``; or one operator that is a
     Kronecker product, whose factors are taken. GPyTorch takes it wherever it takes its own.
     Raises ModuleNotFoundError without the package linear_operator.
+
+    >>> mc.kron.linear_operator(torch.eye(2), torch.eye(3)).shape
+    torch.Size([6, 6])
     """
     from mercer import _linear_operator
 
@@ -279,6 +309,8 @@ def tune(
     Raises NotImplementedError for arrays of JAX and where no factor is multiplied;
     ValueError while a CUDA graph is being captured, where out is x or y, and for arguments that the
     verb refuses. A graph captured before keeps its kernels.
+
+    >>> print(mc.kron.tune(np.ones((64, 16)), [np.eye(4), np.eye(4)]))  # doctest: +SKIP
     """
     return _Tuned(
         *_engine.tune_kron(

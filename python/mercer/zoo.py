@@ -14,6 +14,7 @@ from typing import Any
 
 from mercer import _mercer
 from mercer._mercer import Kernel
+from mercer._spelling import hint
 
 #: The table: one dict a row.
 table: list[dict[str, Any]] = _mercer.zoo_rows()
@@ -55,7 +56,10 @@ def _function(row: dict[str, Any]) -> Callable[..., Kernel]:
     def entry(*, weighted: bool = False, **options: Any) -> Kernel:
         unknown = options.keys() - known
         if unknown:
-            raise TypeError(f"{name}: the options are {sorted(known)}. Received {sorted(unknown)}")
+            near = hint(min(unknown), known)
+            raise TypeError(
+                f"{name}: the options are {sorted(known)}{near}. Received {sorted(unknown)}"
+            )
         return _mercer.zoo_formula(name, options, weighted)
 
     entry.__name__ = entry.__qualname__ = name

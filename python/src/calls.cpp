@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 
+#include "formula/suggest.h"
 #include "mercer/error.h"
 #include "ops/context.h"
 #include "ops/pairs/call.h"
@@ -104,20 +106,31 @@ bool Watch::is_due() {
   return true;
 }
 
+thread_local bool Watch::wants_bars = false;
+thread_local Watch* Watch::current_ = nullptr;
+
 bool Watch::go_on() {
-  if (!is_due()) return true;
-  const Locked locked;
-  return PyErr_CheckSignals() == 0;
+  return !is_due() || ask([this] {
+    if (!bar_.is_valid()) bar_ = nb::module_::import_("mercer._progress").attr("open_bar")(verb_);
+    bar_.attr("wait")(products_);
+  });
 }
 
 bool Watch::step(double done, double total) {
-  if (!is_due()) return true;
-  const Locked locked;
-  if (PyErr_CheckSignals() != 0) return false;
-  if (!shows_bar_ || last_ - start_ < kBarDelay) return true;
-  try {
+  return !is_due() || ask([&] {
     if (!bar_.is_valid()) bar_ = nb::module_::import_("mercer._progress").attr("open_bar")(verb_);
     bar_.attr("show")(done, total);
+  });
+}
+
+/// Signals and messages of the log, and the bar once the work has taken so long.
+template <class Draw>
+bool Watch::ask(const Draw& draw) {
+  const Locked locked;
+  if (PyErr_CheckSignals() != 0) return false;
+  try {
+    deliver_messages();
+    if (shows_bar_ && last_ - start_ >= kBarDelay) draw();
   } catch (nb::python_error& error) {
     error.restore();
     return false;
@@ -217,8 +230,22 @@ void Call::require_no_device(nb::handle name) const {
 void Call::read_params(const nb::dict& params) {
   for (const auto& [name, value] : params) {
     require_no_device(name);
-    arguments_.params.emplace(nb::cast<std::string>(name), read_param(name, value));
+    try {
+      arguments_.params.emplace(nb::cast<std::string>(name), read_param(name, value));
+    } catch (const nb::builtin_exception&) {
+      require_parameter(nb::cast<std::string>(name));
+      throw;
+    }
   }
+}
+
+/// A value that is no number is, mostly, that of an option with a misspelt name.
+void Call::require_parameter(const std::string& name) const {
+  const auto known = parameters(formula_.expression());
+  std::vector<std::string_view> names;
+  for (const auto& parameter : known) names.push_back(parameter.first);
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  throw Error(ErrorKind::invalid_argument, fmt::format("{}: {}", verb_, formula::unknown_parameter(name, names)));
 }
 
 Argument Call::read_param(nb::handle name, nb::handle value) {

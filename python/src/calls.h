@@ -25,17 +25,26 @@ namespace mercer::python {
 /// a bar once the work has taken two seconds.
 class Watch {
  public:
-  Watch(const char* verb, bool shows_bar) : verb_(verb), shows_bar_(shows_bar), start_(Clock::now()), last_(start_) {}
+  Watch(const char* verb, bool shows_bar)
+      : verb_(verb), shows_bar_(shows_bar || wants_bars), start_(Clock::now()), last_(start_) {}
   ~Watch() { close(); }
   /// False to cancel; the Python error is then set. Called without the GIL.
   bool step(double done, double total);
   /// Runs `work` without the GIL, asked all the while; turns a cancelled call into the Python error that cancelled it.
   template <class Work>
   void run(const Work& work);
+  /// Called after each product of the work that this thread runs, which a bar counts.
+  static void count_product() {
+    if (current_ != nullptr) ++current_->products_;
+  }
+  /// Whether all calls of this thread show bars, those too that have no option of their own.
+  static thread_local bool wants_bars;
 
  private:
-  /// Hands Python its signals, without a bar.
+  /// Asked by work that does not know how much of it is done.
   bool go_on();
+  template <class Draw>
+  bool ask(const Draw& draw);
   bool is_due();
   void close() noexcept;
 
@@ -43,8 +52,13 @@ class Watch {
   const char* verb_;
   bool shows_bar_;
   Clock::time_point start_, last_;
+  std::int64_t products_ = 0;
   nb::object bar_;
+  static thread_local Watch* current_;
 };
+
+/// Hands Python's logging what the engine has said since. With the GIL.
+void deliver_messages();
 
 /// Before the first call of a process: a worker of PyTorch's DataLoader has as many threads as PyTorch has there. With
 /// the GIL.
@@ -151,6 +165,7 @@ class Call {
   void require_streamable(const Options& options);
   void require_home(const Array& array) const;
   void require_no_device(nb::handle name) const;
+  void require_parameter(const std::string& name) const;
   void read_points(nb::handle x, nb::handle z);
   void read_params(const nb::dict& params);
   Argument read_param(nb::handle name, nb::handle value);
@@ -163,6 +178,12 @@ class Call {
 template <class Work>
 void Watch::run(const Work& work) {
   follow_worker();
+  struct Current {
+    explicit Current(Watch* watch) : before(std::exchange(current_, watch)) {}
+    ~Current() { current_ = before; }
+    Watch* before;
+  };
+  const Current current(this);
   try {
     const Unlocked unlocked;
     const CancelScope scope([this] { return go_on(); });

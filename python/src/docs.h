@@ -30,12 +30,20 @@ inline constexpr char kPairwiseDoc[] =
 - device: "cuda", "cuda:1" or the index of a CUDA device on which arrays of NumPy (memory maps too) or of PyTorch on the
   CPU are computed. Blocks of points stream through it, so that they may be larger than its memory; the result is in
   the memory of the host, or in out on that device. Without batch axes and gradients.
-- params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes. One that
-  bears the name of an option of this function is given beforehand, with f.bind(name=value).
+- params: the formula's parameters: numbers, or arrays (lists of numbers) that broadcast with the leading axes: B
+  numbers make a batch of B results, also where B is K. A number for each feature is w. A parameter that bears the name
+  of an option of this function is given beforehand, with f.bind(name=value).
 
 One set of points and a symmetric formula: half of the pairs is computed, and the result is symmetric bitwise.
 Raises ValueError for a broken rule, before anything is written; DtypeError (a ValueError and a TypeError) for a dtype;
-NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.)doc";
+NotImplementedError for what is not offered. Ctrl-C stops the call and leaves out half written.
+
+>>> x, z = np.array([[0.0, 0.0], [1.0, 2.0]]), np.array([[1.0, 1.0]])
+>>> mc.pairwise("sum(abs(x-z))/b", x, z, b=2.0)
+array([[1. ],
+       [0.5]])
+>>> mc.pairwise("sum(abs(x-z))/b", x, z, b=[1.0, 2.0, 4.0]).shape
+(3, 2, 1))doc";
 
 inline constexpr char kKernelMatrixSignature[] =
     "def kernel_matrix(" MERCER_POINTS " = None, *, out: mercer._types.ArrayT | None = None, " MERCER_STREAMED_OPTIONS
@@ -43,7 +51,11 @@ inline constexpr char kKernelMatrixSignature[] =
 inline constexpr char kKernelMatrixDoc[] =
     R"doc(The kernel matrix out[..., m, n] = f(x_m, z_n); of x with itself when z is None.
 
-Arguments, dtypes and errors: those of pairwise.)doc";
+Arguments, dtypes and errors: those of pairwise.
+
+>>> mc.kernel_matrix("sum(x*z)", np.array([[1.0, 0.0], [1.0, 1.0]]))
+array([[1., 1.],
+       [1., 2.]]))doc";
 
 inline constexpr char kKernelProductSignature[] =
     "def kernel_product(" MERCER_POINTS
@@ -59,7 +71,11 @@ more, for a part of the values.
 normalize: "sum" divides each row by sum_n f(x_m, z_n), as kernel smoothing does; "softmax" has the weights
 exp(f(x_m, z_n)) / sum_n exp(f(x_m, z_n)), as attention has them, for values f of any size: a formula that does not read
 row. It makes a copy of v and is not offered with workspace.
-The other arguments, dtypes and errors: those of pairwise.)doc";
+The other arguments, dtypes and errors: those of pairwise.
+
+>>> x, z = np.array([[0.0], [1.0]]), np.array([[1.0], [3.0]])
+>>> mc.kernel_product("sum(abs(x-z))", x, z, np.array([1.0, 10.0]))
+array([31., 20.]))doc";
 
 inline constexpr char kKernelReduceSignature[] =
     "def kernel_reduce(" MERCER_POINTS
@@ -70,7 +86,11 @@ inline constexpr char kKernelReduceDoc[] =
 
 reduce: "sum", "max", "min", "argmax", "argmin" (int64 indices) or "logsumexp". NaN wins, ties go to the smaller index.
 No points in z: "sum" gives 0, "logsumexp" -inf, the others raise ValueError.
-The other arguments, dtypes and errors: those of pairwise.)doc";
+The other arguments, dtypes and errors: those of pairwise.
+
+>>> x, z = np.array([[0.0], [4.0]]), np.array([[1.0], [3.0]])
+>>> mc.kernel_reduce("sum(abs(x-z))", x, z, "argmin")
+array([0, 1]))doc";
 
 inline constexpr char kKnnSignature[] =
     "def knn(" MERCER_POINTS
@@ -80,7 +100,10 @@ inline constexpr char kKnnDoc[] =
     R"doc(The k nearest points: (values, indices), both [..., M, k], of the k smallest f(x_m, z_n) over n.
 
 Ascending; ties by index; NaN last. Indices are int64. With z None each point finds itself too.
-The other arguments, dtypes and errors: those of pairwise.)doc";
+The other arguments, dtypes and errors: those of pairwise.
+
+>>> mc.knn("cityblock", np.array([[0.0]]), np.array([[5.0], [1.0], [-2.0]]), k=2)
+(array([[1., 2.]]), array([[1, 2]])))doc";
 
 inline constexpr char kKernelGradientSignature[] =
     "def kernel_gradient(" MERCER_POINTS
@@ -91,7 +114,10 @@ inline constexpr char kKernelGradientDoc[] =
 
 coef: [..., O, N], or [N] (then out is [..., M, K]): float64 or int32 where x is, else another dtype of points.
 Derivatives are 0 at kinks and singular points, so coincident points contribute nothing.
-The other arguments, dtypes and errors: those of pairwise.)doc";
+The other arguments, dtypes and errors: those of pairwise.
+
+>>> mc.kernel_gradient("sum((x-z)^2)", np.array([[1.0, 2.0]]), np.array([[0.0, 0.0]]), np.array([1.0]))
+array([[2., 4.]]))doc";
 
 inline constexpr char kProductGradientSignature[] =
     "def product_gradient(" MERCER_POINTS
@@ -159,7 +185,11 @@ inline constexpr char kKernelAgopDoc[] =
 g: what kernel_gradient gives for coef [..., O, N] or [N]; only some of its rows are stored at a time. out: [..., K, K],
 of the computing dtype, symmetric. Divided by M it is the average gradient outer product (AGOP) of recursive feature
 machines (Radhakrishnan, Beaglehole, Pandit, Belkin, Science 2024).
-The other arguments, dtypes and errors: those of pairwise.)doc";
+The other arguments, dtypes and errors: those of pairwise.
+
+>>> mc.kernel_agop("sum((x-z)^2)", np.array([[1.0, 2.0]]), np.array([[0.0, 0.0]]), np.array([1.0]))
+array([[ 4.,  8.],
+       [ 8., 16.]]))doc";
 
 inline constexpr char kGradientFieldSignature[] =
     "def gradient_field(phi: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, "
@@ -177,7 +207,10 @@ or "reduce", where phi is a reduction of your own, mercer.reduce(...), taken ove
 phi is the whole term then: it reads the arrays as parameters of the names amplitude and coef, and what it does not read
 is None; without coef out is [..., M, K]. A sum of coef*amplitude*phi is the field of phi. Any other has no derivative:
 tensors that require a gradient are refused (NotImplementedError).
-The other arguments, dtypes and errors: those of pairwise.)doc";
+The other arguments, dtypes and errors: those of pairwise.
+
+>>> mc.gradient_field("x-z", np.array([[1.0, 2.0]]), np.array([[0.0, 0.0]]), np.array([[3.0]]), np.array([1.0]))
+array([[3., 6.]]))doc";
 
 inline constexpr char kCdistSignature[] =
     "def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | None = None, *, "
@@ -198,7 +231,12 @@ points; VI of "mahalanobis", [K, K], positive semi-definite, of which the symmet
 of the points' covariance. "haversine" takes latitude and longitude in radians.
 In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. It
 holds for all distances that are normal numbers, in float64 too, also where sums of powers are not. Gradients hold
-there on CPUs; on CUDA those for p other than 2 need powers that are normal numbers of the points' type.)doc";
+there on CPUs; on CUDA those for p other than 2 need powers that are normal numbers of the points' type.
+
+>>> mc.cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]]))
+array([[5.]])
+>>> mc.cdist(np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]]), metric="cityblock")
+array([[7.]]))doc";
 
 inline constexpr char kExplainSignature[] =
     "def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4096, 256), "
@@ -213,7 +251,10 @@ points. verb: "kernel_product", "kernel_reduce" or "knn" too, for a GPU also "ke
 the columns of v, the neighbours or the outputs; the section "ways" has the least time of each way to compute the call,
 or why it does not serve. backward: the passes of the backwards of pairwise and of kernel_product with one column
 follow, by all that the formula reads; of a GPU with their ways. Raises ValueError for an unknown target, verb or dtype
-and for sizes that are negative, NotImplementedError for what the target cannot run.)doc";
+and for sizes that are negative, NotImplementedError for what the target cannot run.
+
+>>> mc.explain("exp(-sum(abs(x-z))/b)", target="x86_avx2").splitlines()[1]
+'exp(-(sum(abs(x - z))/b))')doc";
 
 inline constexpr char kCompileSignature[] =
     "def compile(f: mercer._types.FormulaLike, *, shapes: collections.abc.Sequence[tuple[int, ...]], dtypes: "
@@ -236,7 +277,9 @@ inline constexpr char kCompileDoc[] =
   arrays, and those that are left out get both.
 
 A call inside the capture of a CUDA graph must find its code ready. Raises ValueError for a broken rule, before anything
-is compiled.)doc";
+is compiled.
+
+>>> mc.compile("sum(abs(x-z))", shapes=[(8, 8, 2)], dtypes=["float64"]))doc";
 
 #undef MERCER_POINTS
 #undef MERCER_SHARED_OPTIONS

@@ -55,12 +55,20 @@ scratch memory of mercer.workspace_size("kron.matmul", ...) bytes, on the CPU to
 
 PyTorch's tensors may require gradients, by x, y and every factor; JAX differentiates by them and takes no out. With
 either, alpha and beta may be arrays of one number, which are differentiated by as well and never read back; they take
-no out and no workspace.)doc";
+no out and no workspace.
+
+>>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+>>> mc.kron.matmul(np.array([[1.0, 2.0, 3.0, 4.0]]), [np.eye(2), swap])
+array([[2., 1., 4., 3.]]))doc";
 constexpr char kKronMatmulDoc[] =
     R"doc(alpha (op(F1) (x) ... (x) op(FN)) op(x) + beta y; the Kronecker product is never stored.
 
 op(x): [..., Q1 ... QN, M], or a vector; op(F_i): [..., P_i, Q_i]; the result is [..., P1 ... PN, M]. Everything else is
-as for matmul.)doc";
+as for matmul.
+
+>>> swap = np.array([[0.0, 1.0], [1.0, 0.0]])
+>>> mc.kron.kron_matmul([np.eye(2), swap], np.array([1.0, 2.0, 3.0, 4.0]))
+array([2., 1., 4., 3.]))doc";
 
 constexpr char kTuneSignature[] =
     "def tune_kron(x: " MERCER_ARRAY ", " MERCER_FACTORS ", verb: str, alpha: float, beta: float, y: " MERCER_ARRAY

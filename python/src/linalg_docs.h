@@ -16,8 +16,9 @@ namespace mercer::python {
   inline constexpr char k##name##Checked[] = arguments MERCER_CHECKED out ") -> " result; \
   inline constexpr char k##name##Unchecked[] = arguments MERCER_UNCHECKED out ") -> " MERCER_WITH_INFO(result);
 
-#define MERCER_OUT "out: " MERCER_OPTIONAL ", workspace: " MERCER_OPTIONAL
-#define MERCER_OUT_PAIR "out: " MERCER_PAIR " | None = None, workspace: " MERCER_OPTIONAL
+#define MERCER_BAR "progress: bool = False"  // of the functions of Python around these: _linalg_calls.py
+#define MERCER_OUT "out: " MERCER_OPTIONAL ", workspace: " MERCER_OPTIONAL ", " MERCER_BAR
+#define MERCER_OUT_PAIR "out: " MERCER_PAIR " | None = None, workspace: " MERCER_OPTIONAL ", " MERCER_BAR
 
 MERCER_SIGNATURES(Cholesky,
                   "def cholesky(a: " MERCER_ARRAY ", *, lower: bool = True, overwrite_a: bool = False, " MERCER_JITTER,
@@ -40,7 +41,7 @@ MERCER_SIGNATURES(Eigh,
                   "def eigh(a: " MERCER_ARRAY
                   ", *, lower: bool = True, overwrite_a: bool = False, eigvals_only: bool = False, "
                   "subset_by_index: tuple[int, int] | None = None, ",
-                  "out: typing.Any = None, workspace: " MERCER_OPTIONAL, "typing.Any")
+                  "out: typing.Any = None, workspace: " MERCER_OPTIONAL ", " MERCER_BAR, "typing.Any")
 
 inline constexpr char kChoSolveSignature[] =
     "def cho_solve(factor: " MERCER_ARRAY ", b: " MERCER_ARRAY
@@ -72,19 +73,30 @@ check: with True a matrix without a factor raises LinAlgError, which names the f
 that is not positive definite. With False the result is (factor, info), info int64 of the shape [...]: 0; that order; or
 -1 for a matrix that holds NaN or an infinity. Factors of such matrices are NaN, the others are right.
 
-out: [..., n, n], the factor, in place of a new array. workspace: scratch memory of a call on CUDA arrays.)doc";
+out: [..., n, n], the factor, in place of a new array. workspace: scratch memory of a call on CUDA arrays.
+progress: shows how long a call has taken, once that is two seconds.
+
+>>> mc.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]]))
+array([[2., 0.],
+       [1., 1.]]))doc";
 
 inline constexpr char kSolveCholeskyDoc[] =
     R"doc(Solves a x = b for symmetric positive definite a: x of the shape of b.
 
 a: [..., n, n]; b: [..., n, k], or [n]. Leading axes broadcast; a matrix that serves several b is factored once.
 overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned; b must have the shape of
-the result. NaN in b stays in its column. The other arguments, info and errors: those of cholesky.)doc";
+the result. NaN in b stays in its column. The other arguments, info and errors: those of cholesky.
+
+>>> mc.linalg.solve_cholesky(np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([8.0, 6.0]))
+array([1., 2.]))doc";
 
 inline constexpr char kChoSolveDoc[] =
     R"doc(Solves a x = b with the factor that cholesky gave for a, of the same ``lower``.
 
-factor: [..., n, n], of which one triangle is read; b, overwrite_b, out: those of solve_cholesky.)doc";
+factor: [..., n, n], of which one triangle is read; b, overwrite_b, out: those of solve_cholesky.
+
+>>> mc.linalg.cho_solve(np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([8.0, 6.0]))
+array([1., 2.]))doc";
 
 inline constexpr char kChoInverseDoc[] =
     R"doc(The inverse of a symmetric positive definite matrix from the factor that cholesky gave, of the same ``lower``.
@@ -92,20 +104,30 @@ inline constexpr char kChoInverseDoc[] =
 factor: [..., n, n], of which one triangle is read; the result has its shape and dtype, and both triangles, exactly
 symmetric. It takes a third of the operations of cho_solve with the identity. Where the factor has a diagonal that is
 not positive, NaN or an infinity, as that of a matrix without a factor, the inverse is NaN. overwrite_factor: the
-inverse takes the place of the factor, which is returned. out: [..., n, n], in place of a new array.)doc";
+inverse takes the place of the factor, which is returned. out: [..., n, n], in place of a new array.
+
+>>> mc.linalg.cho_inverse(np.array([[2.0, 0.0], [1.0, 1.0]]))
+array([[ 0.5, -0.5],
+       [-0.5,  1. ]]))doc";
 
 inline constexpr char kChoInverseDiagonalDoc[] =
     R"doc(The diagonal of that inverse, [..., n], in half the operations and without a matrix beside the factor.
 
 Leave-one-out residuals of kernel regression are a^-1 y over it. Its sums are taken in float64. The arguments and what
-is NaN: those of cho_inverse.)doc";
+is NaN: those of cho_inverse.
+
+>>> mc.linalg.cho_inverse_diagonal(np.array([[2.0, 0.0], [1.0, 1.0]]))
+array([0.5, 1. ]))doc";
 
 inline constexpr char kSolveTriangularDoc[] =
     R"doc(Solves t x = b, or t^T x = b with ``transposed``, for the triangle t of a that ``lower`` names.
 
 a: [..., n, n] of float32 or float64, any strides; b: [..., n, k], or [n]; x has the shape of b. Leading axes broadcast.
 unit_diagonal: t has ones on its diagonal, whatever lies there. overwrite_b: x takes the place of b, which is returned.
-No error is raised for a singular t: zeros on its diagonal give infinities and NaN in x, and NaN in t gives NaN.)doc";
+No error is raised for a singular t: zeros on its diagonal give infinities and NaN in x, and NaN in t gives NaN.
+
+>>> mc.linalg.solve_triangular(np.array([[2.0, 0.0], [1.0, 1.0]]), np.array([2.0, 3.0]))
+array([1., 2.]))doc";
 
 inline constexpr char kInvQuadLogdetDoc[] =
     R"doc(The parts of a Gaussian's log-likelihood from one factor: b_e^T a^-1 b_e for each column of b, and log det a.
@@ -119,7 +141,11 @@ named tuple (inv_quad, logdet, error): b_e^T x_e with the solutions x of cg, to 
 go, and an estimate of log det a by Lanczos quadrature with n_probes random vectors, which share each product with a.
 error is its standard error over them (of one vector infinite), with what is missing where max_iter steps (400) did not
 suffice. A preconditioner with solve, sqrt and logdet leaves to the vectors what is not in its determinant alone. Raises
-LinAlgError as cg does.)doc";
+LinAlgError as cg does.
+
+>>> quadratic, logdet = mc.linalg.inv_quad_logdet(np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([8.0, 6.0]))
+>>> round(float(quadratic), 6), round(float(np.exp(logdet)), 6)
+(20.0, 4.0))doc";
 
 inline constexpr char kLuFactorDoc[] =
     R"doc(LU with partial pivoting, a = P L U, as (lu, pivots).
@@ -131,19 +157,33 @@ square matrices.
 
 check: with True a zero pivot, as of a singular matrix, raises LinAlgError, which names the first such matrix and the
 pivot, counted from 1. With False the result is ((lu, pivots), info), info int64 of the shape [...]: 0; that position;
-or -1 for a matrix that holds NaN or an infinity. The lu of such matrices is NaN, the others are right.)doc";
+or -1 for a matrix that holds NaN or an infinity. The lu of such matrices is NaN, the others are right.
+
+>>> lu, pivots = mc.linalg.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+>>> lu
+array([[4.  , 4.  ],
+       [0.25, 1.  ]])
+>>> pivots
+array([1, 1]))doc";
 
 inline constexpr char kLuSolveDoc[] =
     R"doc(Solves a x = b, or a^T x = b with ``transposed``, with what lu_factor gave for a: lu_solve(lu_factor(a), b).
 
-b: [..., n, k], or [n]. overwrite_b: x takes the place of b, which is returned.)doc";
+b: [..., n, k], or [n]. overwrite_b: x takes the place of b, which is returned.
+
+>>> factors = mc.linalg.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+>>> mc.linalg.lu_solve(factors, np.array([5.0, 12.0]))
+array([1., 2.]))doc";
 
 inline constexpr char kSolveLuDoc[] =
     R"doc(Solves a x = b for any a that is not singular: x of the shape of b.
 
 a: [..., n, n]; b: [..., n, k], or [n]. Leading axes broadcast; a matrix that serves several b is factored once.
 overwrite_a: a becomes scratch memory. overwrite_b: x takes the place of b, which is returned. check, info and errors:
-those of lu_factor.)doc";
+those of lu_factor.
+
+>>> mc.linalg.solve_lu(np.array([[1.0, 2.0], [4.0, 4.0]]), np.array([5.0, 12.0]))
+array([1., 2.]))doc";
 
 inline constexpr char kEighDoc[] =
     R"doc(Eigenvalues, ascending, and eigenvectors of symmetric matrices, (w, v): a v[:, j] = w[j] v[:, j].
@@ -156,12 +196,16 @@ no more memory. overwrite_a: a becomes scratch memory, or v where all vectors ar
 
 check: with True eigenvalues that do not converge raise LinAlgError. With False the result is (what it would be, info),
 info int64 of the shape [...]: 0; how many did not; or -1 for a matrix that holds NaN or an infinity. w and v of such
-matrices are NaN, the others are right.)doc";
+matrices are NaN, the others are right.
+
+>>> w, v = mc.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]]))
+>>> w.round(6)
+array([1., 3.]))doc";
 
 #define MERCER_TOP                                                                                                   \
   "def eigh_top(a: " MERCER_ARRAY                                                                                    \
   " | KernelOperator, k: int, *, which: typing.Literal['largest', 'smallest', 'magnitude'] = 'largest', tol: float " \
-  "| None = None, max_basis: int | None = None, seed: int = 0, "
+  "| None = None, max_basis: int | None = None, seed: int = 0, " MERCER_BAR ", "
 inline constexpr char kEighTopChecked[] =
     MERCER_TOP "check: typing.Literal[True] = True) -> tuple[typing.Any, typing.Any]";
 inline constexpr char kEighTopUnchecked[] =
@@ -180,7 +224,11 @@ vectors of n numbers held beside v, 10 k or 96 when nothing is said; more of the
 random vectors to start with.
 
 check: with True pairs that miss the tolerance in the end raise LinAlgError. With False the result is ((w, v), how many
-pairs miss it).)doc";
+pairs miss it).
+
+>>> w, v = mc.linalg.eigh_top(np.diag([1.0, 2.0, 5.0]), 1)
+>>> w.round(6)
+array([5.]))doc";
 
 inline constexpr char kKernelOperatorSignature[] =
     "def __init__(self, f: mercer._types.FormulaLike, x: typing.Any, *, ridge: typing.Any = 0.0, weights: typing.Any = "
@@ -196,7 +244,11 @@ where the formula reads them. Arrays are of the library, and on the device, of x
 
 Everything is checked here: ValueError for what breaks a rule (negative or infinite ridges and weights among it),
 DtypeError for other element types. Serves cg, minres, rpcholesky, nystrom, pivoted_cholesky
-and eigh_top, SciPy's functions of LinearOperators, and ``a @ v``. Operators pickle, with their arrays.)doc";
+and eigh_top, SciPy's functions of LinearOperators, and ``a @ v``. Operators pickle, with their arrays.
+
+>>> op = mc.linalg.KernelOperator("sum(x*z)", np.array([[1.0], [2.0]]), ridge=1.0)
+>>> op @ np.array([1.0, 1.0])
+array([4., 7.]))doc";
 inline constexpr char kMultipliedSignature[] =
     "def __matmul__(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
 inline constexpr char kMultipliedFromTheLeftSignature[] = "def __rmatmul__(self, v: " MERCER_ARRAY ") -> " MERCER_ARRAY;
@@ -219,7 +271,7 @@ it.)doc";
 #define MERCER_CG                                                                                               \
   "def cg(a: typing.Any, b: " MERCER_ARRAY                                                                      \
   ", *, ridge: typing.Any = None, preconditioner: Preconditioner | None = None, tol: float | None = None, "     \
-  "max_iter: int | None = None, x0: " MERCER_OPTIONAL ", out: " MERCER_OPTIONAL ", "
+  "max_iter: int | None = None, x0: " MERCER_OPTIONAL ", out: " MERCER_OPTIONAL ", " MERCER_BAR ", "
 inline constexpr char kCgChecked[] = MERCER_CG "check: typing.Literal[True] = True) -> " MERCER_ARRAY;
 inline constexpr char kCgUnchecked[] =
     MERCER_CG "check: typing.Literal[False]) -> tuple[" MERCER_ARRAY ", " MERCER_ARRAY ", " MERCER_ARRAY "]";
@@ -239,6 +291,7 @@ tol: |b_j - a x_j| of each column at most, as a part of |b_j|; 1e-5 in float32 a
 said. It is measured by one more product, not estimated. A matrix of condition c leaves float32 about 1e-7 c, so that
 less may be out of its reach. max_iter: products with a, for each column; ten times n and at most 10000 when nothing is
 said. x0: a first guess, of the shape of b. out: x, in place of a new array; it may be b.
+progress: shows how long the call has taken, once that is two seconds, and its products.
 
 check: with True the worst column that misses the tolerance raises LinAlgError. With False the result is (x, info,
 iterations), int64 of the shape [k], or [] for b [n]. info: 0; where the tolerance was missed and x is as good as it
@@ -250,12 +303,15 @@ On CUDA the work is in the current stream. The host looks at what the device dec
 waits but the host; with check=False the call returns when all columns have ended. In the capture of a graph max_iter
 and check=False must be given: the graph repeats its rounds until all columns have ended, at most so often (with drivers
 older than CUDA 12.4 all of them, with zeros for columns that have ended). A call outside of the capture must have gone
-before, in the same stream, and a, b and the preconditioner must live as long as the graph.)doc";
+before, in the same stream, and a, b and the preconditioner must live as long as the graph.
+
+>>> mc.linalg.cg(np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([8.0, 6.0])).round(6)
+array([1., 2.]))doc";
 
 #define MERCER_MINRES                                                                                          \
   "def minres(a: typing.Any, b: " MERCER_ARRAY                                                                 \
   ", *, ridge: typing.Any = None, tol: float | None = None, max_iter: int | None = None, x0: " MERCER_OPTIONAL \
-  ", out: " MERCER_OPTIONAL ", "
+  ", out: " MERCER_OPTIONAL ", " MERCER_BAR ", "
 inline constexpr char kMinresChecked[] = MERCER_MINRES "check: typing.Literal[True] = True) -> " MERCER_ARRAY;
 inline constexpr char kMinresUnchecked[] =
     MERCER_MINRES "check: typing.Literal[False]) -> tuple[" MERCER_ARRAY ", " MERCER_ARRAY ", " MERCER_ARRAY "]";
@@ -265,7 +321,10 @@ inline constexpr char kMinresDoc[] =
 
 Arguments, result, errors, and work on CUDA: those of cg, without a preconditioner (Paige, Saunders, 1975). For a
 positive definite operator cg takes as many products and three vectors a column less. Where a is singular and b not in
-its range, the residual stagnates at its least value: info is -2.)doc";
+its range, the residual stagnates at its least value: info is -2.
+
+>>> mc.linalg.minres(np.array([[4.0, 2.0], [2.0, 2.0]]), np.array([8.0, 6.0])).round(6)
+array([1., 2.]))doc";
 
 inline constexpr char kPreconditionerDoc[] =
     R"doc(A symmetric positive definite matrix P near an operator k + ridge: a multiple of the identity and a low rank.
@@ -303,7 +362,8 @@ are negative or not finite.)doc";
 #define MERCER_RANKED(name) \
   "def " name "(a: " MERCER_ARRAY " | KernelOperator, rank: int, *, ridge: float | None = None, "
 inline constexpr char kRpcholeskySignature[] =
-    MERCER_RANKED("rpcholesky") "block: int | typing.Literal['auto'] = 'auto', seed: int = 0) -> Preconditioner";
+    MERCER_RANKED("rpcholesky") "block: int | typing.Literal['auto'] = 'auto', seed: int = 0, " MERCER_BAR
+    ") -> Preconditioner";
 inline constexpr char kRpcholeskyDoc[] =
     R"doc(A preconditioner from ``rank`` rows of a = k + ridge, k positive semi-definite: the one to begin with.
 
@@ -318,10 +378,15 @@ block: rows that are proposed together; "auto" is an eighth of the rank, from 16
 same pivots. It ends before rank where nothing is left of the diagonal. It holds rank vectors of n numbers, and three
 times as many while it is made; the call waits for its work. Raises LinAlgError for values that are not finite, and for
 a matrix that is seen not to be positive semi-definite when the ridge is taken away; NotImplementedError for an operator
-whose formula reads indices.)doc";
+whose formula reads indices.
+
+>>> op = mc.linalg.KernelOperator(mc.gauss(), np.arange(9.0)[:, None], ridge=0.1)
+>>> p = mc.linalg.rpcholesky(op, 4)
+>>> mc.linalg.cg(op, np.ones(9), preconditioner=p).shape
+(9,))doc";
 
 inline constexpr char kNystromSignature[] =
-    MERCER_RANKED("nystrom") "seed: int = 0) -> Preconditioner";
+    MERCER_RANKED("nystrom") "seed: int = 0, " MERCER_BAR ") -> Preconditioner";
 #undef MERCER_RANKED
 inline constexpr char kNystromDoc[] =
     R"doc(A preconditioner from products of a with ``rank`` random vectors, for a = k + ridge, k positive semi-definite.
@@ -330,18 +395,27 @@ It turns the largest eigenvalues of a into its smallest one that was seen (Frang
 preconditioning", 2023): worth it where few of them are far above the ridge. a: as for cg. ridge: the multiple of the
 identity that a contains; a KernelOperator's own, and 0 for a matrix, when nothing is said. It holds rank vectors of n
 numbers, and four times as many while it is made; the call waits for its work. Raises LinAlgError for products that are
-not finite, and for a matrix that is not positive semi-definite when the ridge is taken away.)doc";
+not finite, and for a matrix that is not positive semi-definite when the ridge is taken away.
+
+>>> op = mc.linalg.KernelOperator(mc.gauss(), np.arange(9.0)[:, None], ridge=0.1)
+>>> mc.linalg.nystrom(op, 4).rank
+4)doc";
 
 inline constexpr char kPivotedCholeskySignature[] =
-    "def pivoted_cholesky(a: KernelOperator, rank: int) -> Preconditioner";
+    "def pivoted_cholesky(a: KernelOperator, rank: int, *, " MERCER_BAR ") -> Preconditioner";
 inline constexpr char kPivotedCholeskyDoc[] =
     R"doc(A preconditioner from ``rank`` rows of a kernel matrix: L L^T + ridge, with columns L of Cholesky's factor.
 
 The pivots are the largest diagonals that are left (Harbrecht, Peters, Schneider, 2012), none below half of the largest,
 and it ends before where they are used up. Its pivots are not random; elsewhere rpcholesky serves better, as points that
 lie apart come first here. a: a KernelOperator with a positive ridge. Memory, waiting and errors: those of
-rpcholesky.)doc";
+rpcholesky.
 
+>>> op = mc.linalg.KernelOperator(mc.gauss(), np.arange(9.0)[:, None], ridge=0.1)
+>>> mc.linalg.pivoted_cholesky(op, 4).shape
+(9, 9))doc";
+
+#undef MERCER_BAR
 #undef MERCER_OUT_PAIR
 #undef MERCER_OUT
 #undef MERCER_SIGNATURES

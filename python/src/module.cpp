@@ -238,6 +238,7 @@ NB_MODULE(_mercer, module) {
   bind_cg(module);
   bind_kron(module);
   bind_machine(module);
+  bind_messages(module);
 }
 
 }  // namespace mercer::python

@@ -155,10 +155,12 @@ OperatorCall::OperatorCall(const char* verb, nb::handle a, nb::handle b) : verb_
     like_ = nb::borrow(a);
     matrix_ = linalg::matrix_operator(stored_call_->a(), stored_call_->options().queue, Context::shared(), verb);
   }
+  count_products();
 }
 
 OperatorCall::OperatorCall(const char* verb, const KernelOperator& kernel) : verb_(verb), kernel_(&kernel) {
   take_kernel();
+  count_products();
 }
 
 /// None for arrays, and for what is no operator.
@@ -216,6 +218,15 @@ void OperatorCall::take_kernel() {
     terms.ridge = nb::cast<double>(sides.ridge);
   if (!is_none(sides.weights)) terms.weights = &kernel_call_->input(sides.weights, "weights");
   matrix_ = linalg::kernel_operator(kernel_call_->formula(), kernel_call_->x(), terms, arguments);
+}
+
+/// Where a bar may show how many there were.
+void OperatorCall::count_products() {
+  if (!Watch::wants_bars) return;
+  matrix_->multiply = [inner = std::move(matrix_->multiply)](const Tensor& v, const Tensor& out) {
+    inner(v, out);
+    Watch::count_product();
+  };
 }
 
 nb::object OperatorCall::numbers(nb::handle list) const { return written_out(*library_, like_, Dtype::float64, list); }

@@ -79,6 +79,7 @@ class OperatorCall {
 
  private:
   void take_kernel();
+  void count_products();
   void take_products(nb::handle a);
   nb::object adapted(nb::handle a, nb::handle b) const;
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import mercer as mc
 import numpy as np
 import pytest
 from conftest import in_threads
+from mercer import _mercer
 
 # Seconds of work for one call on any machine: 60000 x 60000 pairs of 200 features.
 # A background job's child inherits an ignored SIGINT; Python then installs no handler of its own.
@@ -53,6 +55,64 @@ def test_a_bar_shows_after_two_seconds():
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert "kernel_product" in errors.split("Traceback")[0]
+
+
+BARS = {
+    "cg": ("mc.linalg.cg(op, x[:, 0], tol=1e-6, progress=True)", "cg: .*[1-9][0-9]* products"),
+    "eigh": ("with mc.options(progress=True): mc.linalg.eigh(x @ x.T)", "eigh: "),
+}
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_calls_whose_end_is_not_known_show_their_time(name):
+    """And Ctrl-C ends them then. The first line that shows is waited for."""
+    call, shown = BARS[name]
+    process = start(f"""
+        import signal, numpy as np, mercer as mc
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        x = np.random.default_rng(0).normal(size=(6000, 60)).astype("f")
+        op = mc.linalg.KernelOperator("laplace", x, ridge=1e-4, bandwidth=100.0)
+        print("ready", flush=True)
+        {call}
+    """)
+    assert process.stdout.readline() == "ready\n"
+    errors, deadline = "", time.monotonic() + 60
+    while not re.search(shown, errors) and time.monotonic() < deadline:
+        part = os.read(process.stderr.fileno(), 4096).decode()
+        assert part, errors
+        errors += part
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=30)
+    assert "KeyboardInterrupt" in rest
+
+
+def test_bars_are_shown_within_their_block_alone():
+    assert not _mercer.show_bars(False)
+    with mc.options(progress=True):
+        assert _mercer.show_bars(True)
+        assert in_threads(lambda: _mercer.show_bars(False)) == [False] * 8
+        with mc.options(threads=1):
+            assert _mercer.show_bars(True)
+    assert not _mercer.show_bars(False)
+
+
+def flat(found):
+    if isinstance(found, (list, tuple)):
+        return [array for part in found for array in flat(part)]
+    return [found]
+
+
+LIST_FIRST = ("eigh", "kron_matmul", "logdet", "solve")
+
+
+@pytest.mark.parametrize("name", [*LIST_FIRST, "intermediates", "matmul"])
+def test_products_with_factors_take_progress(name):
+    factors, x = [np.eye(2) + 0.1, np.eye(3)], np.ones(6)
+    both = (factors, x) if name in LIST_FIRST else (x, factors)
+    given = both[:1] if name in ("eigh", "logdet") else both
+    plain, shown = (getattr(mc.kron, name)(*given, progress=wanted) for wanted in (False, True))
+    for a, b in zip(flat(plain), flat(shown), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_short_call_shows_no_bar(capfd):

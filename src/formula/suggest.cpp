@@ -2,6 +2,7 @@
 #include "formula/suggest.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
@@ -26,6 +27,10 @@ constexpr Synonym kSynonyms[] = {
     {"dot", "write sum(x*z)"},              {"tan", "write sin(t)/cos(t)"},
     {"reciprocal", "did you mean 'rcp'?"},  {"product", "did you mean 'prod'?"},
 };
+
+/// Options of calls, which are given among parameters.
+constexpr std::string_view kOptions[] = {"row",      "col",      "w",         "out",   "i_offset",
+                                         "j_offset", "progress", "workspace", "device"};
 
 std::vector<std::string_view> function_names() {
   std::vector<std::string_view> names{"param", "reduce", "mean", "square", "ptx"};
@@ -77,6 +82,15 @@ std::string function_hint(std::string_view word) {
   }
   const std::string_view near = nearest(word, function_names());
   return near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near);
+}
+
+std::string unknown_parameter(std::string_view name, const std::vector<std::string_view>& names) {
+  std::vector<std::string_view> words = names;
+  words.insert(words.end(), std::begin(kOptions), std::end(kOptions));
+  const std::string_view near = nearest(name, words);
+  return fmt::format("the formula has no parameter \"{}\"{}. It has {}.", name,
+                     near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near),
+                     names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 
 }  // namespace mercer::formula

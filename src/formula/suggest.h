@@ -18,4 +18,7 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
 /// What an unknown function may have meant, as " (did you mean 'sqrt'?)"; empty when nothing is near.
 std::string function_hint(std::string_view word);
 
+/// What is said of a parameter that a call gives and the formula, whose parameters `names` are, does not have.
+std::string unknown_parameter(std::string_view name, const std::vector<std::string_view>& names);
+
 }  // namespace mercer::formula

@@ -408,8 +408,10 @@ Values complete(const ZooEntry& entry, const Values& given) {
     values[option.name] = option.default_value;
   }
   for (const auto& [name, value] : given) {
-    require(values.contains(name), "{}: its options are: {}. Received '{}'.", entry.name,
-            names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")), name);
+    const std::string_view near = formula::nearest(name, names);
+    require(values.contains(name), "{}: its options are: {}{}. Received '{}'.", entry.name,
+            names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")),
+            near.empty() ? "" : fmt::format("; did you mean '{}'?", near), name);
     values[name] = value;
   }
   return values;

@@ -64,26 +64,28 @@ if _typing.TYPE_CHECKING:
     def inv_quad_logdet(  # type: ignore[overload-overlap]
         a: KernelOperator, b: _ArrayT, *, n_probes: int = 16,
         preconditioner: Preconditioner | None = None, tol: float | None = None,
-        max_iter: int | None = None, seed: int = 0,
+        max_iter: int | None = None, seed: int = 0, progress: bool = False,
     ) -> _InvQuadLogdet: ...  # fmt: skip
     @_typing.overload
     def inv_quad_logdet(
         a: _ArrayT, b: _ArrayT, *, lower: bool = True, overwrite_a: bool = False,
         jitter: float | _Sequence[float] | None = None, check: _typing.Literal[True] = True,
         out: tuple[_ArrayT, _ArrayT] | None = None, workspace: _ArrayT | None = None,
+        progress: bool = False,
     ) -> tuple[_ArrayT, _ArrayT]: ...  # fmt: skip
     @_typing.overload
     def inv_quad_logdet(
         a: _Numbers[_ScalarT], b: _Numbers[_ScalarT], *, lower: bool = True,
         overwrite_a: bool = False, jitter: float | _Sequence[float] | None = None,
         check: _typing.Literal[False], workspace: _Numbers[_ScalarT] | None = None,
-        out: tuple[_Numbers[_ScalarT], _Numbers[_ScalarT]] | None = None,
+        out: tuple[_Numbers[_ScalarT], _Numbers[_ScalarT]] | None = None, progress: bool = False,
     ) -> tuple[tuple[_Numbers[_ScalarT], _Numbers[_ScalarT]], _Indices]: ...  # fmt: skip
     @_typing.overload
     def inv_quad_logdet(
         a: _ArrayT, b: _ArrayT, *, lower: bool = True, overwrite_a: bool = False,
         jitter: float | _Sequence[float] | None = None, check: _typing.Literal[False],
         out: tuple[_ArrayT, _ArrayT] | None = None, workspace: _ArrayT | None = None,
+        progress: bool = False,
     ) -> tuple[tuple[_ArrayT, _ArrayT], _ArrayT]: ...  # fmt: skip
     def inv_quad_logdet(a: Any, b: Any, **options: Any) -> Any: ...
 else:

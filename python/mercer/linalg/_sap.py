@@ -10,7 +10,7 @@ import numpy as np
 from mercer import _linalg_calls, _mercer, _verbs
 from mercer._libraries import namespace_of, plain
 from mercer._mixed import library_of, require_one_library
-from mercer._progress import current, share_of_residual
+from mercer._progress import current, share_of_residual, shown
 from mercer.errors import DtypeError, LinAlgError
 
 _SWEEPS = 100
@@ -327,6 +327,7 @@ def _is_followed(a: Any, b: Any) -> bool:
 def sap(
     a: Any, b: Any, *, block: int | None = None, rank: int | None = None, tol: float = 1e-3,
     max_iter: int = _SWEEPS, x0: Any = None, seed: int = 0, check: bool = True,
+    progress: bool = False,
 ) -> Any:  # fmt: skip
     """Solves a x = b for a kernel operator by blocks of rows: accelerated sketch and project.
 
@@ -341,6 +342,7 @@ def sap(
     stand for the blocks, with damping and a step by powers; blocks are factored when nothing is
     said. tol: |b_j - a x_j| of each column at most, as a part of |b_j|, which is measured by one
     product where the blocks say so. max_iter: sweeps. x0: a first guess. seed: of the blocks.
+    progress: shows a bar once the call has taken two seconds.
 
     check: with True the worst column that misses the tolerance raises LinAlgError. With False the
     result is (x, info, iterations), as cg gives them, of NumPy; iterations are sweeps. info: 0; the
@@ -379,7 +381,8 @@ def sap(
         from mercer._torch import linalg_cg
 
         return linalg_cg.sap(a, b, options)
-    return computed(a, b, **options)
+    with shown("sap", progress):
+        return computed(a, b, **options)
 
 
 def computed(

@@ -8,6 +8,7 @@
 
 #include "core/hash.h"
 #include "core/system/env.h"
+#include "core/system/log_sink.h"
 
 namespace mercer {
 namespace {
@@ -15,6 +16,7 @@ namespace {
 constexpr const char* kLevelNames[] = {"off", "error", "warning", "info", "debug"};
 constexpr int kUnread = -1;
 std::atomic<int> level_now{kUnread};
+std::atomic<LogSink> sink_now{nullptr};
 
 LogLevel level_from_environment() {
   const std::string text = env_text("MERCER_LOG").value_or("warning");
@@ -39,7 +41,13 @@ LogLevel log_level() {
 
 void set_log_level(LogLevel level) { level_now.store(static_cast<int>(level), std::memory_order_relaxed); }
 
+void set_log_sink(LogSink sink) { sink_now.store(sink, std::memory_order_release); }
+
+std::string_view name_of(LogLevel level) { return kLevelNames[static_cast<int>(level)]; }
+
 void log_message(LogLevel level, std::string_view message) {
+  const LogSink sink = sink_now.load(std::memory_order_acquire);
+  if (sink != nullptr && sink(level, message)) return;
   const std::string line = fmt::format("mercer: {}: {}\n", kLevelNames[static_cast<int>(level)], message);
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
 }

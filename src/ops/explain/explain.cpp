@@ -82,7 +82,11 @@ Expr explained(const Formula& f) {
 }
 
 std::string formula_section(const Formula& f) {
-  return section("formula", f.expression().to_text() +
+  std::string names;
+  for (const auto& [name, value] : parameters(f.expression())) names += (names.empty() ? "" : ", ") + name;
+  const std::string known =
+      names.empty() ? "" : fmt::format("\nparameters: {}; an array of B numbers makes a batch of B results", names);
+  return section("formula", f.expression().to_text() + known +
                                 (f.symmetric() ? "\nsymmetric: z = x computes half of the pairs" : "") + "\n");
 }
 

@@ -11,6 +11,7 @@
 #include "core/dtype_error.h"
 #include "core/error.h"
 #include "core/key.h"
+#include "formula/suggest.h"
 #include "ops/explain/dump.h"
 #include "ops/tune/cpu_costs.h"
 
@@ -254,15 +255,25 @@ void PairCall::check_values(const char* name, const std::optional<Tensor>& value
   batch_ = broadcast(op_, batch_, leading(*values, 1));
 }
 
+namespace {
+
+/// A name that a formula takes for a parameter, where other systems have points of that name.
+std::string point_hint(std::string_view name) {
+  if (name == "y" || name == "Y" || name == "Z") return "; did you mean 'z', the points of the columns?";
+  if (name == "X") return "; did you mean 'x', the points of the rows?";
+  return "";
+}
+
+}  // namespace
+
 void PairCall::resolve_params(const Formula::Prepared& prepared) {
   for (const auto& [name, value] : arguments_.params) {
     bool known = false;
     for (const Expr& leaf : prepared.params) known = known || leaf->name == name;
     if (known) continue;
-    std::vector<std::string> names;
+    std::vector<std::string_view> names;
     for (const Expr& leaf : prepared.params) names.push_back(leaf->name);
-    fail(ErrorKind::invalid_argument, "{}: the formula has no parameter \"{}\". It has {}.", op_, name,
-         names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
+    fail(ErrorKind::invalid_argument, "{}: {}", op_, formula::unknown_parameter(name, names));
   }
   for (const Expr& leaf : prepared.params) {
     params_.push_back(source_of(leaf));
@@ -274,7 +285,8 @@ void PairCall::resolve_params(const Formula::Prepared& prepared) {
 PairCall::ParamSource PairCall::source_of(const Expr& leaf) const {
   const auto given = arguments_.params.find(leaf->name);
   if (given == arguments_.params.end()) {
-    require(leaf->has_default, "{}: the parameter \"{}\" needs a value. Received none.", op_, leaf->name);
+    require(leaf->has_default, "{}: the parameter \"{}\" needs a value{}. Received none.", op_, leaf->name,
+            point_hint(leaf->name));
     return {leaf, leaf->value};
   }
   if (const double* number = std::get_if<double>(&given->second)) return {leaf, *number};
