@@ -15,7 +15,7 @@ import mercer as mc
 import numpy as np
 import pytest
 from conftest import assert_close, minkowski
-from mercer.__main__ import EXAMPLES, main
+from mercer._cli.program import EXAMPLES, main
 from mercer.benchmarks import engine
 
 pytestmark = pytest.mark.quick
@@ -37,7 +37,7 @@ def files(rng, tmp_path, monkeypatch):
 
 def test_cdist(files, capsys):
     assert main(["cdist", "x.npy", "z.npy", "-o", "d.npy", "--p", "1.3"]) == 0
-    assert capsys.readouterr().out == "d.npy: float32[7, 9]\n"
+    assert capsys.readouterr().out == "d.npy: values float32[7, 9]\n"
     assert_close(np.load("d.npy"), minkowski(files["x"], files["z"], 1.3))
 
 
@@ -54,9 +54,9 @@ def test_kernel_with_parameters(files):
 
 
 def test_product(files):
-    assert main(["product", "laplace", "x.npy", "z.npy", "v.npy", "-o", "y"]) == 0
+    assert main(["product", "laplace", "x.npy", "z.npy", "v.npy", "-o", "y.npy"]) == 0
     exact = np.exp(-minkowski(files["x"], files["z"], 1)) @ files["v"]
-    assert_close(np.load("y"), exact)
+    assert_close(np.load("y.npy"), exact)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,10 @@ def test_prints(capsys, tmp_path, monkeypatch, command, words):
         (["zoo", "canbera"], "no metric or kernel of this name"),
         (["cdist", "none.npy", "-o", "d.npy"], "none.npy: cannot be read"),
         (["cdist", "text.npy", "-o", "d.npy"], "text.npy: cannot be read"),
-        (["cdist", "several.npz", "-o", "d.npy"], "several.npz: cannot be read as a .npy file"),
+        (
+            ["cdist", "several.npz", "-o", "d.npy"],
+            "several.npz: name one of its arrays, as several.npz:NAME; it has x, z, v",
+        ),
         (["cdist", "c.npy", "-o", "d.npy"], "c.npy: must hold real numbers. Received complex64"),
         (["cdist", "s.npy", "-o", "d.npy"], "s.npy: must hold real numbers. Received <U"),
         (["product", "gauss", "x.npy", "x.npy", "c.npy", "-o", "y.npy"], "c.npy: must hold real"),
@@ -144,7 +147,7 @@ def test_refuses_in_one_message(files, capsys, command, words):
     np.savez("several.npz", **files)
     np.save("c.npy", files["x"].astype("F"))
     np.save("s.npy", files["x"].astype(str))
-    assert main(command) == 1
+    assert main(command) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith(f"mercer {command[0]}: ")
@@ -172,7 +175,8 @@ def test_help_teaches_by_examples(capsys):
 
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(files, monkeypatch):
     monkeypatch.setattr(mc, "kernel_matrix", lambda *_, **__: pytest.fail("was computed"))
-    assert main(["kernel", "gauss", "x.npy", "-o", "no/such/k.npy"]) == 1
+    for output in ("no/such/k.npy", "k.jpg", "k", "."):
+        assert main(["kernel", "gauss", "x.npy", "-o", output]) == 2
 
 
 def test_a_reader_that_stops_early():
@@ -197,6 +201,13 @@ RUNNABLE = [
 def test_the_examples_of_the_help(files, line):
     np.save("a.npy", files["x"])
     np.save("b.npy", files["z"])
+    np.save("coef.npy", files["v"][:, 0])
+    for name, n in (("train", 30), ("test", 5)):
+        rows = np.random.default_rng(n).normal(size=(n, 3)).tolist()
+        text = "\n".join(",".join(map(str, row)) for row in rows)
+        pathlib.Path(f"{name}.csv").write_text(f"a,b,y\n{text}\n")
+    if shlex.split(line)[1] == "predict":
+        assert main(shlex.split("fit train.csv --target y --model model.npz")) == 0
     assert main(shlex.split(line)[1:]) == 0
 
 
@@ -266,7 +277,7 @@ def test_costs_of_this_cpu_are_measured_and_kept(tmp_path):
 
 def test_tune_takes_a_formula_or_the_cpu_or_a_gpu(capsys):
     for command in (["tune"], ["tune", "gauss", "--cpu"], ["tune", "--cpu", "--gpu"]):
-        assert main(command) == 1
+        assert main(command) == 2
         assert "takes a formula, for a GPU, or --cpu" in capsys.readouterr().err
 
 

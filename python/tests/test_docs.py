@@ -117,7 +117,8 @@ def named(page: pathlib.Path) -> str:
     [page for page in PAGES if page.stem not in OF_RANKS and blocks(page, "python")],
     ids=named,
 )
-def test_python(page, capsys):
+def test_python(page, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     try:
         run(page)
     except ModuleNotFoundError as error:
@@ -169,6 +170,18 @@ def test_explain(page, capsys):
         for line in text.splitlines():
             if line.startswith("mercer explain"):
                 assert main(shlex.split(line, comments=True)[1:]) == 0
+
+
+def test_commands(capsys, tmp_path, monkeypatch):
+    """Files of the page's Python, then each of its lines."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    page = ROOT / "docs/guide/command_line.md"
+    run(page)
+    for _, text in blocks(page, "sh"):
+        for line in text.splitlines():
+            assert main(shlex.split(line)[1:]) == 0, line
+    assert blocks(page, "text")[0][1].splitlines()[0] in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("text", "words"), FAULTS)

@@ -38,6 +38,13 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--keep", action="store_true", help=f"keep the results in {keeping.RUNS} of a checkout, too"
     )
+    parser.add_argument(
+        "--plot", metavar="PNG", help="the results as a picture (of a GPU, with _cuda in its name)"
+    )
+    parser.add_argument(
+        "--from", dest="source", metavar="FILE",
+        help="draw the results of this JSON file and measure nothing; needs --plot",
+    )  # fmt: skip
     parser.add_argument("--strict", action="store_true", help="exit with 1 when a bar is missed")
     parser.add_argument(
         "--tune",
@@ -47,6 +54,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.device not in ("auto", "cpu") and not options.device.startswith("cuda"):
         parser.error(f"--device must be cpu, cuda, cuda:1 … or auto. Received {options.device}")
+    if options.source is not None and options.plot is None:
+        parser.error("--from needs --plot. Received none")
     return options
 
 
@@ -101,7 +110,31 @@ def _finish(
         f"\n{len(missed)} of {len(table.lines)} lines miss a bar; {len(failed)} rows failed."
         f" Written to {written}.\n"
     )
+    if options.plot is not None and lines:
+        plot = pathlib.Path(options.plot)
+        plot = plot if "cpu" in machine else plot.with_stem(plot.stem + "_cuda")
+        _draw(plot, {"machine": machine, "lines": lines})
     return 1 if failed or (options.strict and missed) else 0
+
+
+def _draw(path: pathlib.Path, content: dict) -> None:
+    from . import plot
+
+    machine = content["machine"]
+    plot.draw(str(path), machine.get("cpu") or machine["gpu"], content["lines"])
+    print(f"{path}: drawn")
+
+
+def _draw_source(options: argparse.Namespace) -> int:
+    try:
+        content = json.loads(pathlib.Path(options.source).read_text())
+        lines = content["lines"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{options.source}: must be a JSON file of the benchmarks. Received {error}"
+        ) from error
+    _draw(pathlib.Path(options.plot), content | {"lines": lines})
+    return 0
 
 
 def _on_cpu(rows: dict, options: argparse.Namespace) -> int:
@@ -131,6 +164,12 @@ def _on_gpu(rows: dict, device: str, options: argparse.Namespace) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the chosen rows, prints the tables, writes the JSON files."""
     options = _parse(arguments)
+    if options.plot is not None:
+        from mercer._cli import pictures
+
+        pictures.check(options.plot)  # before the work
+    if options.source is not None:
+        return _draw_source(options)
     on_cpu, on_gpu = options.device in ("auto", "cpu"), options.device != "cpu"
     device = options.device if ":" in options.device else "cuda:0"
     cpu_rows = runs.all_rows() if on_cpu else {}
