@@ -159,6 +159,10 @@ def _put(names: list[str]) -> None:
 def _restore(names: list[str]) -> None:
     found = [(name, *_active.pop(name)) for name in names]
     _swap([(name, replacement, original) for name, original, replacement, _ in found])
+    for package in {name.partition(".")[0] for name in names}:
+        restored = getattr(importlib.import_module(_HOMES[package]), "restored", None)
+        if restored is not None:
+            restored([(new, old) for name, old, new, _ in found if name.startswith(package)])
 
 
 def _swap(swaps: list[tuple[str, Any, Any]]) -> None:

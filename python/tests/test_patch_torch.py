@@ -214,6 +214,29 @@ def test_under_compile():
         torch.testing.assert_close(compiled(x, z), brute(x, z, 1.3) + 1)
 
 
+def test_dynamo_first_used_within_a_patch():
+    """Its table of functions, by their names at that time, has the originals again."""
+    from torch._dynamo import trace_rules
+
+    def distances(a, b):
+        return torch.cdist(a, b, p=1.3) + torch.pdist(a).sum()
+
+    x, z = points(4, 3), points(5, 3)
+    expected = distances(x, z)
+    trace_rules.get_torch_obj_rule_map.cache_clear()
+    torch._dynamo.reset()
+    with mc.patch("torch"):
+        compiled = torch.compile(distances, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(x, z), expected)
+        assert torch.cdist in trace_rules.get_torch_obj_rule_map()
+    table = trace_rules.get_torch_obj_rule_map()
+    assert all(original in table for original in ORIGINALS)
+    assert not any(getattr(key, "__wrapped__", None) in ORIGINALS for key in table)
+    torch.testing.assert_close(compiled(x, z), expected, rtol=0, atol=0)
+    with mc.patch("torch"):
+        torch.testing.assert_close(compiled(x, z), expected)
+
+
 def test_under_vmap_and_of_subclasses(patched):
     x, z = points(4, 3), points(5, 3)
     rows = torch.vmap(lambda a: torch.cdist(a[None], z)[0])(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -104,3 +105,19 @@ REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     "torch.cdist": _cdist,
     "torch.pdist": _pdist,
 }
+
+
+def restored(pairs: list[tuple[Any, Any]]) -> None:
+    """After (replacement, original) of each function went back.
+
+    Dynamo makes a table of PyTorch's functions when it first compiles, by their names then. One
+    that was made within a patch lacks the originals, at which it would break graphs from then on.
+    """
+    rules = sys.modules.get("torch._dynamo.trace_rules")
+    made = getattr(rules, "get_torch_obj_rule_map", None)
+    if made is None or not hasattr(made, "cache_info") or not made.cache_info().currsize:
+        return
+    table = made()
+    for replacement, original in pairs:
+        if replacement in table:
+            table[original] = table.pop(replacement)
