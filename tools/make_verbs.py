@@ -48,7 +48,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, overload
 
-from mercer import _array_likes, _mercer
+from mercer import _array_likes, _mercer, _sparse
 
 if TYPE_CHECKING:
 {imports}
@@ -77,12 +77,19 @@ RANGES = """\
 """
 AGAIN = """\
     except _REFUSED:
-        again = _array_likes.read("{name}", locals())
+{sparse}        again = _array_likes.read("{name}", locals())
         if again is None:
             raise
     return {name}(**again)
 """
 
+
+# Points come first but for a formula.
+SPARSE = """\
+        if _sparse.is_sparse({points}):
+            return _sparse.call("{name}", locals())
+"""
+OF_SPARSE = ("pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "cdist")
 
 DESCRIBE = """\
 def _describe(module: str, *verbs: Any) -> None:
@@ -175,7 +182,9 @@ def definition(name: str, head: str, doc: str) -> str:
     text += f"    try:\n        if not {parameters[-1].name}:\n{call}\n"
     text += RANGES.format(name=name) if name in RANGED else ""
     text += wrapped(f"        return _mercer.{name}", arguments, "") + "\n"
-    return text + AGAIN.format(name=name)
+    points = "x1, x2" if name == "cdist" else "x, z"
+    sparse = SPARSE.format(name=name, points=points) if name in OF_SPARSE else ""
+    return text + AGAIN.format(name=name, sparse=sparse)
 
 
 def with_short_names(head: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, overload
 
-from mercer import _array_likes, _mercer
+from mercer import _array_likes, _mercer, _sparse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +59,8 @@ def pairwise(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
+        if _sparse.is_sparse(x, z):
+            return _sparse.call("pairwise", locals())
         again = _array_likes.read("pairwise", locals())
         if again is None:
             raise
@@ -94,6 +96,8 @@ def kernel_matrix(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
+        if _sparse.is_sparse(x, z):
+            return _sparse.call("kernel_matrix", locals())
         again = _array_likes.read("kernel_matrix", locals())
         if again is None:
             raise
@@ -134,6 +138,8 @@ def kernel_product(
             workspace=workspace, progress=progress, device=device, normalize=normalize, **params,
         )
     except _REFUSED:
+        if _sparse.is_sparse(x, z):
+            return _sparse.call("kernel_product", locals())
         again = _array_likes.read("kernel_product", locals())
         if again is None:
             raise
@@ -193,6 +199,8 @@ def kernel_reduce(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
+        if _sparse.is_sparse(x, z):
+            return _sparse.call("kernel_reduce", locals())
         again = _array_likes.read("kernel_reduce", locals())
         if again is None:
             raise
@@ -251,6 +259,8 @@ def knn(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
+        if _sparse.is_sparse(x, z):
+            return _sparse.call("knn", locals())
         again = _array_likes.read("knn", locals())
         if again is None:
             raise
@@ -390,6 +400,8 @@ def cdist(
             device=device, **params,
         )
     except _REFUSED:
+        if _sparse.is_sparse(x1, x2):
+            return _sparse.call("cdist", locals())
         again = _array_likes.read("cdist", locals())
         if again is None:
             raise

@@ -226,10 +226,12 @@ REFUSED = {
     "an unknown option of a metric": (lambda: mc.metric("gauss", bandwith=1.0), ValueError,
                                       "gauss: its options are: p, bandwidth; did you mean "
                                       "'bandwidth'?. Received 'bandwith'"),
-    "SciPy's sparse": (lambda: mc.cdist(scipy_sparse.csr_matrix(X), Z), NotImplementedError,
-                       "cdist: x must be a dense array; sparse ones are not offered. Received "
+    "SciPy's sparse": (lambda: mc.kernel_agop("l2", scipy_sparse.csr_matrix(X), Z, Z[:, 0]),
+                       NotImplementedError,
+                       "kernel_agop: x must be a dense array; sparse ones are not offered. Received "
                        "scipy.sparse._csr.csr_matrix; pass x.toarray()"),
-    "SciPy's sparse z": (lambda: mc.cdist(X, scipy_sparse.coo_array(Z)), NotImplementedError,
+    "SciPy's sparse z": (lambda: mc.kernel_gradient("l2", X, scipy_sparse.coo_array(Z), X[0]),
+                         NotImplementedError,
                          "z must be a dense array; sparse ones are not offered"),
     "a sparse factor": (lambda: mc.kron.matmul(X, [scipy_sparse.eye(3)]), NotImplementedError,
                         "factors[0] must be a dense array; sparse ones are not offered"),

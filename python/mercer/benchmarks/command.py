@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import pathlib
 import traceback
 from collections.abc import Callable, Sequence

@@ -1,0 +1,255 @@
+"""Sparse points of SciPy beside dense ones, by SciPy's distances and NumPy in float64."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import mercer as mc
+import numpy as np
+import pytest
+from mercer import _sparse
+
+sparse = pytest.importorskip("scipy.sparse")
+distance = pytest.importorskip("scipy.spatial.distance")
+
+EPS = np.finfo(np.float64).eps
+
+
+@pytest.fixture
+def points():
+    """x [50, 40], z [30, 40] with a fifth of their values, some whole, none of the rows empty."""
+    made = []
+    for rows, seed in ((50, 1), (30, 2)):
+        rng = np.random.default_rng(seed)
+        a = rng.integers(-2, 3, (rows, 40)) + rng.choice([0, 0.5], (rows, 40))
+        a *= rng.random((rows, 40)) < 0.2
+        a[:, 7] = rng.integers(1, 3, rows)
+        made.append(a)
+    made[0][3] = made[0][4] = made[1][5]  # duplicates
+    return made
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Several blocks of rows, and of near pairs."""
+    monkeypatch.setattr(_sparse, "_BLOCK", 200)
+
+
+def dots(x, z):
+    return x @ z.T
+
+
+def squares(x, z):
+    return ((x[:, None] - z) ** 2).sum(-1)
+
+
+SCIPYS = {"euclidean": "euclidean", "sqeuclidean": "sqeuclidean", "cosine": "cosine",
+          "hamming": "hamming"}  # fmt: skip
+OF_TRUTH = ("jaccard", "dice", "rogerstanimoto", "yule", "russellrao")
+FORMULAS = {
+    "dot": ({}, dots),
+    "polynomial": ({"degree": 3, "gamma": 0.5}, lambda x, z: (0.5 * dots(x, z) + 1) ** 3),
+    "gauss": ({"bandwidth": 3.0}, lambda x, z: np.exp(-squares(x, z) / 18)),
+    "laplace": ({"p": 2.0, "bandwidth": 3.0}, lambda x, z: np.exp(-(squares(x, z) ** 0.5) / 3)),
+    "thin_plate": (
+        {},
+        lambda x, z: np.where(s := squares(x, z), s * np.log(np.where(s, s, 1)) / 2, 0),
+    ),
+    "cosine_similarity": (
+        {},
+        lambda x, z: dots(x, z) / np.sqrt((x * x).sum(1))[:, None] / np.sqrt((z * z).sum(1)),
+    ),
+    "sum((x-z)^2) + sum(x*z)*h - sum(z)*sum(x != 0) + K": (
+        {"h": 0.25},
+        lambda x, z: squares(x, z) + dots(x, z) / 4 - (x != 0).sum(1)[:, None] * z.sum(1) + 40,
+    ),
+}
+
+
+def close(found, exact):
+    np.testing.assert_allclose(found, exact, rtol=400 * EPS, atol=400 * EPS)
+
+
+@pytest.mark.parametrize("metric", SCIPYS)
+@pytest.mark.parametrize("kinds", ["sparse, sparse", "sparse, dense", "dense, sparse", "one"])
+def test_metrics_of_scipy(points, metric, kinds):
+    x, z = points
+    first, _, second = kinds.partition(", ")
+    a = x if first == "dense" else sparse.csr_array(x)
+    b = {"sparse": sparse.csc_matrix(z), "dense": z, "": None}[second]
+    exact = distance.cdist(x, x if b is None else z, metric)
+    close(mc.cdist(a, b, metric=metric), exact)
+
+
+@pytest.mark.parametrize("metric", OF_TRUTH)
+def test_metrics_of_truth_values(points, metric):
+    x, z = points
+    exact = distance.cdist(x != 0, z != 0, metric)
+    close(mc.cdist(sparse.coo_matrix(x), sparse.csr_matrix(z), metric=metric), exact)
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_formulas(points, text):
+    x, z = points
+    params, exact = FORMULAS[text]
+    a, b = map(sparse.csr_matrix, points)
+    close(mc.pairwise(text, a, b, **params), exact(x, z))
+    found = mc.kernel_matrix(text, a, **params)
+    close(found, exact(x, x))
+    assert np.array_equal(found, found.T) == (" - sum(z)*" not in text)
+    v = np.random.default_rng(0).normal(size=(30, 3))
+    for some in (v, v[:, 0], v.astype("f")):
+        product = exact(x, z) @ some.astype("d")
+        bound = 1e3 * EPS * (abs(exact(x, z)) @ abs(some).astype("d")).max()
+        np.testing.assert_allclose(
+            mc.kernel_product(text, a, b, some, **params), product, rtol=0, atol=bound
+        )
+
+
+REDUCTIONS = {
+    "sum": lambda k: k.sum(1),
+    "max": lambda k: k.max(1),
+    "argmin": lambda k: k.argmin(1),
+    "logsumexp": lambda k: np.log(np.exp(k).sum(1)),
+}
+
+
+@pytest.mark.parametrize("reduce", REDUCTIONS)
+def test_reductions(points, reduce):
+    a, b = map(sparse.csr_matrix, points)
+    exact = REDUCTIONS[reduce](distance.cdist(*points))
+    found = mc.kernel_reduce("euclidean", a, b, reduce)
+    assert found.dtype == exact.dtype
+    close(found, exact)
+
+
+def test_neighbours(points):
+    a, b = map(sparse.csr_matrix, points)
+    exact = distance.cdist(*points, "sqeuclidean")  # whole quarters: ties are ties
+    values, indices = mc.knn("sqeuclidean", a, b, 5)
+    order = np.argsort(exact, axis=1, kind="stable")[:, :5]
+    close(values, np.take_along_axis(exact, order, 1))
+    assert np.array_equal(indices, order)
+    values, indices = mc.knn("gauss", a.astype("f"), None, 1, bandwidth=[1.0, 2.0])
+    assert values.dtype == np.float32
+    assert values.shape == indices.shape == (2, 50, 1)
+
+
+def test_weights(points):
+    x, z = points
+    w = np.random.default_rng(0).random(40)
+    a, b = map(sparse.csr_matrix, points)
+    for metric in ("euclidean", "sqeuclidean", "cosine"):
+        close(mc.cdist(a, b, metric=metric, w=w), distance.cdist(x, z, metric, w=w))
+    close(mc.cdist(a, b, metric="seuclidean", w=w), distance.cdist(x, z, "seuclidean", V=w))
+    signed = w - 0.5
+    close(mc.pairwise("sum(w*x*z)", a, b, w=signed), (x * signed) @ z.T)
+    close(mc.pairwise("sum(w*square(x-z))", a, b, w=signed), ((x[:, None] - z) ** 2) @ signed)
+
+
+def test_several_values_of_a_parameter(points):
+    x, z = points
+    a, b = map(sparse.csr_matrix, points)
+    found = mc.pairwise("gauss", a, b, bandwidth=[1.0, 3.0])
+    close(found, np.exp(-squares(x, z) / np.array([2.0, 18.0])[:, None, None]))
+    y = mc.kernel_product("gauss", a, b, np.ones(30), bandwidth=[1.0, 3.0])
+    close(y, found.sum(-1))
+
+
+def test_near_points_keep_their_digits():
+    rng = np.random.default_rng(0)
+    x = 1e3 * rng.random((20, 300)) * (rng.random((20, 300)) < 0.3)
+    z = x + 1e-6 * rng.normal(size=x.shape) * (x != 0)
+    exact = distance.cdist(x, z)
+    assert exact.diagonal().max() < 1e-4
+    found = mc.cdist(sparse.csr_array(x), sparse.csr_array(z))
+    np.testing.assert_allclose(found, exact, rtol=1e-12)
+    same = mc.cdist(sparse.csr_array(x), sparse.csr_array(x))
+    assert (same.diagonal() == 0).all()
+    assert np.array_equal(same, same.T)
+
+
+def test_rows_of_zeros_are_as_dense_ones(points):
+    x = points[0]
+    x[2] = 0
+    for metric in ("cosine", "euclidean", "hamming", "jaccard", "cosine_similarity"):
+        dense = mc.pairwise(metric, x, points[1])
+        close(mc.pairwise(metric, sparse.csr_matrix(x), points[1]), dense)
+
+
+@pytest.mark.parametrize(
+    ("given", "computed"), [("f4", "f4"), ("f8", "f8"), ("i4", "f8"), ("?", "f8")]
+)
+def test_dtypes(points, given, computed):
+    x, z = (a.astype(given) for a in points)
+    found = mc.cdist(sparse.csr_matrix(x), sparse.csr_matrix(z))
+    assert found.dtype == np.dtype(computed)
+    exact = distance.cdist(x.astype("d"), z.astype("d"))
+    np.testing.assert_allclose(found, exact, rtol=2 * np.finfo(computed).eps)
+
+
+def test_stored_zeros_and_doubles_count_as_their_sums():
+    a = sparse.coo_array(([1.0, 2, 0], ([0, 0, 1], [1, 1, 0])), shape=(2, 3))
+    dense = np.array([[0.0, 3, 0], [0, 0, 0]])
+    assert np.array_equal(mc.cdist(a, a, metric="hamming"), distance.cdist(dense, dense, "hamming"))
+    assert np.array_equal(mc.cdist(a, a, metric="jaccard"), [[0, 1], [1, 0]])
+    assert a.nnz == 3
+    truth = sparse.coo_array(([True, True], ([0, 0], [1, 1])), shape=(1, 3))
+    assert mc.cdist(truth, np.zeros((1, 3), bool)) == 1
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(0, 3, 4), (3, 0, 4), (3, 2, 0), (0, 0, 0)])
+def test_empty(m, n, k):
+    x, z = np.ones((m, k)), np.ones((n, k))
+    a, b = map(sparse.csr_array, (x, z))
+    for metric in ("euclidean", "dot", "gauss"):
+        close(mc.pairwise(metric, a, b), mc.pairwise(metric, x, z))
+
+
+def test_nothing_of_the_features_is_stored(monkeypatch):
+    monkeypatch.setattr(_sparse, "_BLOCK", 2**16)
+    x = sparse.random_array((2000, 100_000), density=1e-4, format="csr", rng=0)
+    z = sparse.random_array((3000, 100_000), density=1e-4, format="csr", rng=1)
+    v = np.ones(3000)
+    mc.kernel_product("gauss", x[:2], z[:2], v[:2])
+    tracemalloc.start()
+    try:
+        mc.kernel_product("gauss", x, z, v)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 24e6  # the matrix is 48 MB, the dense points 4 GB
+
+
+REFUSED = [
+    (lambda x, z: mc.cdist(x, z, p=1), "sum(abs(x - z))"),
+    (lambda x, z: mc.pairwise("correlation", x, z), "of sparse points a formula may read"),
+    (lambda x, z: mc.pairwise("sum(x*z) + i", x, z), "Received i + sum(x*z); pass x.toarray()"),
+    (lambda x, z: mc.pairwise("sum(x*z)*row", x, z, row=np.ones(50)), "row= is not offered"),
+    (lambda x, z: mc.cdist(x, z, metric="hamming", w=np.ones(40)), "of sparse points a formula"),
+    (lambda x, z: mc.cdist(x, z[:, :5]), "as many features. Received 40 and 5"),
+    (lambda x, z: mc.cdist(x.astype("f"), z), "one dtype. Received float32 and float64"),
+    (lambda x, z: mc.cdist(x, z.astype("F")), "z must be real. Received complex64"),
+    (lambda x, z: mc.cdist(x, z * 1e200), "from 1e-130 to 1e+150. Received"),
+    (lambda x, z: mc.cdist(x.astype("i8") * 2**53, z), "Received one of the size"),
+    (lambda x, z: mc.cdist(x, z * np.nan), "Received nan in z"),
+    (lambda x, z: mc.cdist(x, z[0].toarray()[0]), "two axes. Received 1 of z"),
+    (lambda x, z: mc.cdist(x, [[1.0] * 40]), "go with those of NumPy. Received list as z"),
+    (lambda x, z: mc.cdist(x, z, w=np.ones(3)), "w must be 40 finite numbers"),
+    (lambda x, z: mc.cdist(x, z, out=np.ones((50, 30))), "out= is not offered"),
+    (lambda x, z: mc.pairwise("gauss", x, z, q=3.0), 'pairwise: the formula has no parameter "q"'),
+    (lambda x, z: mc.knn("gauss", x, z, 2, q=3.0), 'knn: the formula has no parameter "q"'),
+    (lambda x, z: mc.kernel_product("gauss", x, z, np.ones(4)), "the shape (30,) or (30, E)"),
+    (lambda x, z: mc.knn("gauss", x, z, 31), "number of points of z (30). Received 31"),
+    (lambda x, z: mc.knn("gauss", x[:0], z, 0), "number of points of z (30). Received 0"),
+    (lambda x, z: mc.kernel_reduce("gauss", x, z, "mean"), 'logsumexp. Received "mean"'),
+    (lambda x, z: mc.kernel_gradient("gauss", x, z, np.ones(30)), "sparse ones are not offered"),
+    (lambda x, z: mc.kernel_agop("gauss", x, z, np.ones(30)), "sparse ones are not offered"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_refusals(points, call, words):
+    with pytest.raises((ValueError, TypeError, NotImplementedError)) as caught:
+        call(*map(sparse.csr_matrix, points))
+    assert words in str(caught.value)
