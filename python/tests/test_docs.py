@@ -22,8 +22,8 @@ NEEDS = re.compile(r"# Needs (.+)\.\n")
 GPUS = {"an NVIDIA GPU": 1, "two NVIDIA GPUs": 2}
 # What a page may import; where one is not installed, the page ends.
 OPTIONAL = {"dask", "gpytorch", "h5py", "jax", "mpi4py", "scipy", "sklearn", "torch", "zarr"}
-# Pages that all ranks run, in test_linalg_distributed.py.
-OF_RANKS = {"distributed_matrices"}
+# Pages whose code other tests run: all ranks in test_linalg_distributed.py, and test_recipes.py.
+OF_OTHERS = {"distributed_matrices", "recipes"}
 # What GitHub and Sphinx colour; directives of MyST have braces.
 LANGUAGES = {"", "c", "cmake", "cpp", "python", "sh", "text"}
 PAGES = [
@@ -114,7 +114,7 @@ def named(page: pathlib.Path) -> str:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.stem not in OF_RANKS and blocks(page, "python")],
+    [page for page in PAGES if page.stem not in OF_OTHERS and blocks(page, "python")],
     ids=named,
 )
 def test_python(page, capsys, tmp_path, monkeypatch):
