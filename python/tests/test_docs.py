@@ -21,7 +21,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NEEDS = re.compile(r"# Needs (.+)\.\n")
 GPUS = {"an NVIDIA GPU": 1, "two NVIDIA GPUs": 2}
 # What a page may import; where one is not installed, the page ends.
-OPTIONAL = {"dask", "gpytorch", "h5py", "jax", "mpi4py", "scipy", "sklearn", "torch", "zarr"}
+OPTIONAL = {
+    "dask", "flax", "gpytorch", "h5py", "jax", "mpi4py", "optax", "scipy", "sklearn", "torch",
+    "zarr",
+}  # fmt: skip
 # Pages whose code other tests run: all ranks in test_linalg_distributed.py, and test_recipes.py.
 OF_OTHERS = {"distributed_matrices", "recipes"}
 # What GitHub and Sphinx colour; directives of MyST have braces.
