@@ -61,6 +61,7 @@ std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape
   request.k = shape.k;
   request.columns = call.columns;
   request.type = compute_type(dtype);
+  request.has_bytes = plan::cpu::is_of_bytes(dtype);
   request.symmetric = call.symmetric && f.symmetric() && shape.m == shape.n;
   request.has_blas = lapack() != nullptr;
   return plan::cpu::ways_text(request, plan::cpu::forms_of(plan), plan::cpu::Costs{},

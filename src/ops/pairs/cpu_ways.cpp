@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/pairs/byte_pairs.h"
 #include "backend/cpu/pairs/smallest.h"
 #include "plan/promotion.h"
 
@@ -53,6 +54,7 @@ plan::cpu::Request cpu_request(const PairCall& call, plan::Verb verb) {
   plan::cpu::set_sides(request, call.m(), call.n());
   request.k = call.features();
   request.type = call.type();
+  request.has_bytes = plan::cpu::is_of_bytes(call.item(0).x.dtype);
   request.symmetric = call.symmetric();
   const Lapack* const library = lapack();
   request.has_blas =
@@ -92,6 +94,14 @@ void run_few_points(const PairCall& call, const cpu::PairProgram& program, const
   job.out_strides = out.strides;
   for_each_group(1, context, arguments,
                  [&](std::int64_t, const cpu::RunOptions& run) { cpu::few_points(program, job, run); });
+}
+
+void run_byte_sums(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,
+                   const Arguments& arguments) {
+  for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
+    const cpu::PairMember member{call.values(index, program.plan().general.split.params), out.of(call, index)};
+    cpu::byte_pairs(program, call.item(index), member, run);
+  });
 }
 
 void run_gemm(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,

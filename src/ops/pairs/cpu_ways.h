@@ -22,6 +22,9 @@ struct BatchOutput {
 /// The whole batch by few_points.
 void run_few_points(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,
                     const Arguments& arguments);
+/// The whole batch by byte_sums.
+void run_byte_sums(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,
+                   const Arguments& arguments);
 /// The whole batch by gemm.
 void run_gemm(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,
               const Arguments& arguments);

@@ -22,6 +22,10 @@ struct Costs {
   double few_byte = 0.006;        // of points
   double turned = 0.3;            // a feature of a point of z that is turned into columns
   double few_row = 4, few_step = 0.14;  // a vector of pairs there, and a feature of it
+  // byte_sums
+  double byte_call = 600;
+  double byte_feature = 0.08;     // a feature of a point
+  double byte_pair = 0.1, byte_sum[5] = {0, 0.0022, 0.0022, 0.0025, 0.0048};  // and a feature of it, by PairSum
   // gemm
   double gemm_call = 850, gemm_pair = 0.08, gemm_term = 0.0168, gemm_byte = 0.04;
   // products with v

@@ -136,6 +136,22 @@ Considered consider_few_points(const Request& r, const PairForms& forms, const C
   return Offer{item * kMicro, "that of the formula's program"};
 }
 
+Considered consider_byte_sums(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (!r.has_bytes) return Refusal{"points must be uint8 or int8"};
+  if (forms.sum == PairSum::none)
+    return Refusal{"the only reduction must be a sum of x z, (x - z)^2 or |x - z| or the largest |x - z|"};
+  if (r.symmetric && forms.reads_sides) return Refusal{"both halves must have the same bits"};
+  if (r.k > kByteFeatures) return Refusal{"sums of more than 32768 features need more than 32 bits"};
+  const double pairs = rounded_up(r.m, 2) * rounded_up(r.n, tile_cols(forms)), features = rounded_up(r.k, 8);
+  const double points = static_cast<double>(r.m) + rounded_up(r.n, tile_cols(forms));
+  const double epilogue = forms.is_bare ? 0 : pairs / forms.lanes * forms.epilogue_cycles * costs.cycle;
+  const double sides = forms.reads_sides ? points * static_cast<double>(r.k) * costs.stage : 0;
+  const double sums = pairs * (costs.byte_pair + features * costs.byte_sum[static_cast<int>(forms.sum)]);
+  const double item =
+      costs.byte_call + points * features * costs.byte_feature + sides + sums + epilogue + written(r, forms, costs);
+  return Offer{item * kMicro, "none of the sums"};
+}
+
 Considered consider_gemm(const Request& r, const PairForms& forms, const Costs& costs) {
   if (forms.sum != PairSum::product) return Refusal{"the only reduction must be a sum of x z"};
   if (r.symmetric) return Refusal{"both halves must have the same bits"};
@@ -157,7 +173,8 @@ double values_time(const Request& r, const PairForms& forms, const Costs& costs)
   values.m = swaps_sides(r.n, r.m) ? r.m : r.n;
   values.n = r.m + r.n - values.m;
   double least = 0;
-  for (const auto consider : {consider_few_points, consider_gemm, consider_packed_halves, consider_packed_tile}) {
+  for (const auto consider :
+       {consider_few_points, consider_byte_sums, consider_gemm, consider_packed_halves, consider_packed_tile}) {
     const Considered said = consider(values, forms, costs);
     const auto* const offer = std::get_if<Offer>(&said);
     if (offer != nullptr && (least == 0 || offer->microseconds < least)) least = offer->microseconds;
@@ -189,7 +206,7 @@ Considered consider_stored_nearest(const Request& r, const PairForms& forms, con
                static_cast<std::int64_t>(bytes)};
 }
 
-constexpr const Way* kOfPairwise[] = {&kFewPoints, &kGemm, &kPackedHalves, &kPackedTile};
+constexpr const Way* kOfPairwise[] = {&kFewPoints, &kByteSums, &kGemm, &kPackedHalves, &kPackedTile};
 constexpr const Way* kOfProduct[] = {&kMaterialised, &kPackedTile};
 constexpr const Way* kOfNearest[] = {&kStoredNearest, &kPackedTile};
 constexpr const Way* kOfGradient[] = {&kBothSides, &kPackedTile};
@@ -207,6 +224,7 @@ const Way kPackedHalves{"packed_halves", "the same for one half of the pairs, wh
                         consider_packed_halves};
 const Way kFewPoints{"few_points", "sums along the features of points where they lie, several items of a batch a call",
                      consider_few_points};
+const Way kByteSums{"byte_sums", "exact sums of whole numbers of 8 bits", consider_byte_sums};
 const Way kGemm{"gemm", "inner products by OpenBLAS", consider_gemm};
 const Way kBothSides{"both_sides", "pairs are made once for the gradients by the points of both sides",
                      consider_both_sides};

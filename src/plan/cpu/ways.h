@@ -22,6 +22,7 @@ struct Request {
   std::int64_t columns = 1;  // of v, or the neighbours of a point
   Dtype type = Dtype::float32;
   bool symmetric = false;   // one of two halves of the pairs is enough
+  bool has_bytes = false;   // points are uint8 or int8
   bool both_sides = false;  // of a gradient: by the points of x and of z, with `columns` factors, 0 for a matrix
   bool has_blas = true;
 
@@ -42,12 +43,13 @@ struct Way {
   Considered (*consider)(const Request& request, const PairForms& forms, const Costs& costs);
 };
 
-extern const Way kPackedTile, kPackedHalves, kFewPoints, kGemm, kMaterialised, kStoredNearest,
-    kBothSides;
+extern const Way kPackedTile, kPackedHalves, kFewPoints, kByteSums, kGemm, kMaterialised, kStoredNearest, kBothSides;
 
 /// Up to so many features few_points has points of z as lanes, not features, which it adds up in their order as
 /// packed_tile does: all ways of pairwise then have the same bits.
 inline constexpr std::int64_t kOrderedFeatures = 32;
+/// Sums of so many features of 8 bits fit 32 bits.
+inline constexpr std::int64_t kByteFeatures = 32768;
 /// So many neighbours of a point are kept in their order; more of them as a heap.
 inline constexpr std::int64_t kOrderedNeighbours = 32;
 
@@ -73,6 +75,8 @@ inline void set_sides(Request& request, std::int64_t m, std::int64_t n) {
   request.m = turns ? n : m;
   request.n = turns ? m : n;
 }
+
+inline bool is_of_bytes(Dtype points) { return points == Dtype::uint8 || points == Dtype::int8; }
 
 /// The list of a verb. packed_tile serves every call but for some of one set, which packed_halves serves.
 std::span<const Way* const> ways_of(Verb verb);

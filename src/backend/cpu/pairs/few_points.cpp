@@ -5,6 +5,7 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/pairs/sum_range.h"
+#include "backend/cpu/pairs/tile_output.h"
 #include "core/integers.h"
 #include "plan/cpu/ways.h"
 
@@ -29,11 +30,8 @@ class FewPointsRun {
         kernels_(sum_kernels(program.plan().problem.target)),
         by_columns_(job.item.x.features <= plan::cpu::kOrderedFeatures),
         sums_(by_columns_ ? kernels_.columns(program.forms.sum, T{}) : kernels_.sums(program.forms.sum, T{})),
-        rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), range_(program), workspaces_(run.workers) {
-    const plan::PairPlan& plan = program.plan();
-    is_fast_ = plan.has_fast && plan.fast.magnitudes.least == 0 && params_.fast_epilogue;
-    if (!program.forms.is_bare) epilogue_ = program.kernels.variant(is_fast_).epilogue.get();
-  }
+        rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), range_(program), output_(program, params_),
+        workspaces_(run.workers) {}
 
   void operator()() {
     constexpr double kTaskTerms = 1 << 19;
@@ -111,13 +109,8 @@ class FewPointsRun {
   /// What values read of one side.
   void pack_slots(const PairItem& item, Workspace<T>& w) const {
     if (!program_.forms.reads_sides) return;
-    const auto pack = [&](const PackPrograms::Side& side, const Points& points, int width, AlignedBuffer& slots) {
-      const Packer<T> packer(side, points, width, item.weights, params_.wide);
-      slots.reserve(packer.panels() * packer.slots_size() * static_cast<std::int64_t>(sizeof(T)));
-      for (std::int64_t p = 0; p < packer.panels(); ++p) packer.pack_slots(p, slots.as<T>() + p * packer.slots_size());
-    };
-    pack(program_.packs.x, item.x, rows_, w.row_slots);
-    pack(program_.packs.z, item.z, cols_, w.col_slots);
+    pack_side_slots<T>(program_.packs.x, item.x, rows_, item.weights, params_.wide, w.row_slots);
+    pack_side_slots<T>(program_.packs.z, item.z, cols_, item.weights, params_.wide, w.col_slots);
   }
 
   void run_panels(const PairItem& item, std::int64_t index, std::int64_t q0, std::int64_t q1, const Workspace<T>& slots,
@@ -156,8 +149,6 @@ class FewPointsRun {
   /// False: sums of it are out of their range.
   bool run_tile(const PairItem& item, std::int64_t m, std::int64_t n, const OutputMatrix& out,
                 const Workspace<T>& slots, Workspace<T>& w) const {
-    const bool is_direct = out.dtype == dtype_of<T>() && out.col_stride == 1;
-    T* const target = is_direct ? static_cast<T*>(out.data) + m * out.row_stride + n : nullptr;
     SumBlock<T> block;
     block.x = static_cast<const T*>(item.x.data) + m * item.x.point_stride;
     block.z = static_cast<const T*>(item.z.data) + n * item.z.point_stride;
@@ -167,9 +158,9 @@ class FewPointsRun {
     block.cols = std::min<std::int64_t>(cols_, item.z.count - n);
     block.features = item.x.features;
     // Rows far apart share no lines; vectors must be whole.
-    const bool goes_straight =
-        epilogue_ == nullptr && is_direct && (by_columns_ ? block.cols == cols_ : block.rows == 1);
-    block.out = goes_straight ? target : w.acc;
+    const bool goes_straight = output_.is_bare() && TileOutput<T>::is_direct(out) &&
+                               (by_columns_ ? block.cols == cols_ : block.rows == 1);
+    block.out = goes_straight ? TileOutput<T>::at(out, m, n) : w.acc;
     block.out_stride = goes_straight ? out.row_stride : cols_;
     if (by_columns_) {
       block.z = w.columns;
@@ -177,30 +168,10 @@ class FewPointsRun {
     }
     sums_(block);
     if (!in_range(item, m, n, block)) return false;
-    if (epilogue_ == nullptr) {
-      if (!goes_straight) copy(block.out, block, m, n, out);
-      return true;
-    }
-    const bool whole = is_direct && block.cols == cols_;
-    plan::EpilogueArgs args{};
-    args.acc = block.out;
-    args.row = slots.row_slots.template as<T>() + m * program_.packs.x.slots;
-    args.col = slots.col_slots.template as<T>() + n * program_.packs.z.slots;
-    args.params = (is_fast_ ? params_.fast : params_.general).data();
-    args.out = whole ? target : w.tile;
-    args.out_stride = (whole ? out.row_stride : cols_) * static_cast<std::int64_t>(sizeof(T));
-    args.rows = block.rows;
-    (*epilogue_)(args);
-    if (!whole) copy(w.tile, block, m, n, out);
+    output_.write({m, n, block.rows, block.cols, block.out, block.out_stride, slots.row_slots.template as<T>(),
+                   slots.col_slots.template as<T>(), w.tile},
+                  out);
     return true;
-  }
-
-  void copy(const T* tile, const SumBlock<T>& block, std::int64_t m, std::int64_t n, const OutputMatrix& out) const {
-    if (out.dtype != dtype_of<T>() || out.col_stride == 1)
-      return write_block<T>(tile, cols_, block.rows, block.cols, out, m, n);
-    T* const to = static_cast<T*>(out.data) + m * out.row_stride + n * out.col_stride;
-    for (std::int64_t c = 0; c < block.cols; ++c)
-      for (std::int64_t r = 0; r < block.rows; ++r) to[c * out.col_stride + r * out.row_stride] = tile[r * cols_ + c];
   }
 
   bool in_range(const PairItem& item, std::int64_t m, std::int64_t n, const SumBlock<T>& b) const {
@@ -228,9 +199,8 @@ class FewPointsRun {
   const bool by_columns_;
   const SumKernels::Sums<T> sums_;
   const int rows_, cols_;
-  bool is_fast_ = false;
-  const jit::EpilogueKernel* epilogue_ = nullptr;  // null: values are the sums
   const SumRange<T> range_;
+  const TileOutput<T> output_;
   std::vector<Workspace<T>> workspaces_;
   Workspace<T> shared_;
   alignas(64) std::array<T, 8192 / sizeof(T)> first_tiles_;  // of the first worker
