@@ -4,22 +4,13 @@
 #include <cmath>
 #include <type_traits>
 
-#include "core/half.h"
+#include "backend/cpu/pack/widen.h"
 
 namespace mercer::cpu {
 namespace {
 
-struct Half {
-  std::uint16_t bits;
-  explicit operator float() const { return float_from_half(bits); }
-  explicit operator double() const { return float_from_half(bits); }
-};
-
-struct Bfloat16 {
-  std::uint16_t bits;
-  explicit operator float() const { return float_from_bfloat16(bits); }
-  explicit operator double() const { return float_from_bfloat16(bits); }
-};
+template <class In>
+constexpr bool kIs16 = std::is_same_v<In, Half> || std::is_same_v<In, Bfloat16>;
 
 /// Calls body with a value of the element type of `dtype`.
 template <class Body>
@@ -133,6 +124,10 @@ void pack_row(const Points& points, std::int64_t p, std::int64_t padded, T* row)
       if (step == 1) std::copy_n(from, count, row);
       else
         for (std::int64_t k = 0; k < count; ++k) row[k] = from[k * step];
+    } else if (kIs16<In> && std::is_same_v<T, float> && step == 1) {
+      if constexpr (kIs16<In> && std::is_same_v<T, float>) widen(from, count, row);
+    } else if (sizeof(In) == 1 && step == 1) {
+      for (std::int64_t k = 0; k < count; ++k) row[k] = static_cast<T>(from[k]);  // by vectors
     } else {
       for (std::int64_t k = 0; k < count; ++k) row[k] = static_cast<T>(static_cast<double>(from[k * step]));
     }
@@ -196,14 +191,22 @@ void Packer<T>::transpose(std::int64_t panel, std::int64_t k0, std::int64_t k1, 
     const std::int64_t until = std::min(k1, from + kRun);
     int r = 0;
     for (; step == 1 && r + kSquare <= present; r += kSquare) {
-      const In* rows[kSquare];
+      using Read = std::conditional_t<kIs16<In>, float, In>;
+      const Read* rows[kSquare];
+      [[maybe_unused]] float widened[kIs16<In> ? kSquare * kRun : 1];
       for (int s = 0; s < kSquare; ++s) {
-        rows[s] = source(r + s);
+        const In* const row = source(r + s);
         const std::int64_t ahead = std::min(k1, until + kRun);
-        for (std::int64_t k = until; k < ahead; k += 64 / sizeof(In)) __builtin_prefetch(rows[s] + k);
+        for (std::int64_t k = until; k < ahead; k += 64 / sizeof(In)) __builtin_prefetch(row + k);
+        if constexpr (kIs16<In>) {
+          widen(row + from, until - from, widened + s * kRun);
+          rows[s] = widened + s * kRun;
+        } else {
+          rows[s] = row + from;
+        }
       }
       Out* target = to + (from - k0) * width_ + r;
-      for (std::int64_t k = from; k < until; ++k, target += width_)
+      for (std::int64_t k = 0; k < until - from; ++k, target += width_)
         for (int s = 0; s < kSquare; ++s) target[s] = static_cast<Out>(rows[s][k]);
     }
     for (; r < width_; ++r) {

@@ -18,7 +18,7 @@ struct Workspace {
   T* columns = nullptr;  // a panel of z by features
   AlignedBuffer tiles;   // these, where they are too large for the run's own memory
   AlignedBuffer row_slots, col_slots;
-  AlignedBuffer x, z;  // of points whose features are not contiguous
+  AlignedBuffer x, z, panel;  // of points of another type, or whose features are not contiguous
   std::vector<std::int64_t> flagged;  // items with sums out of their range
 };
 
@@ -78,19 +78,30 @@ class FewPointsRun {
     move(item.z, job_.z_strides);
     return item;
   }
-  /// With points of the type, their features side by side.
+  static bool is_in_place(const Points& points) {
+    return points.dtype == dtype_of<T>() && (points.feature_stride == 1 || points.features == 1);
+  }
+  /// Points of the type, their features side by side.
+  static Points in_place(Points points, AlignedBuffer& own) {
+    if (is_in_place(points)) return points;
+    const RowMatrix<T> rows = as_rows<T>(points, 0, own);
+    points.data = rows.data;
+    points.dtype = dtype_of<T>();
+    points.point_stride = rows.stride;
+    points.feature_stride = 1;
+    return points;
+  }
+  /// Points of z are taken a panel at a time, but for those that sums of one side read first.
   PairItem in_place(PairItem item, Workspace<T>& w) const {
-    const auto place = [](Points& points, AlignedBuffer& own) {
-      if (points.dtype == dtype_of<T>() && (points.feature_stride == 1 || points.features == 1)) return;
-      const RowMatrix<T> rows = as_rows<T>(points, 0, own);
-      points.data = rows.data;
-      points.dtype = dtype_of<T>();
-      points.point_stride = rows.stride;
-      points.feature_stride = 1;
-    };
-    place(item.x, w.x);
-    place(item.z, w.z);
+    item.x = in_place(item.x, w.x);
+    if (program_.forms.reads_sides) item.z = in_place(item.z, w.z);
     return item;
+  }
+  Points panel_of(const Points& z, std::int64_t n, AlignedBuffer& own) const {
+    Points panel = z;
+    panel.count = std::min<std::int64_t>(cols_, z.count - n);
+    panel.data = static_cast<const char*>(z.data) + n * z.point_stride * static_cast<std::int64_t>(size_of(z.dtype));
+    return in_place(panel, own);
   }
   OutputMatrix out_of(std::int64_t index) const {
     OutputMatrix out = job_.out;
@@ -120,8 +131,10 @@ class FewPointsRun {
     bool fits = true;
     for (std::int64_t q = q0; q < q1 && fits; ++q) {
       if (q > q0) stop_if_cancelled();
-      if (by_columns_) turn_panel(item.z, q * cols_, w.columns);
-      for (std::int64_t m = 0; m < item.x.count && fits; m += rows_) fits = run_tile(item, m, q * cols_, out, slots, w);
+      const Points panel = panel_of(item.z, q * cols_, w.panel);
+      if (by_columns_) turn_panel(panel, w.columns);
+      for (std::int64_t m = 0; m < item.x.count && fits; m += rows_)
+        fits = run_tile(item.x, panel, m, q * cols_, out, slots, w);
     }
     if (!fits) w.flagged.push_back(index);
   }
@@ -138,25 +151,24 @@ class FewPointsRun {
     std::fill_n(w.columns, columns, T(0));
   }
 
-  /// Points n and up by their features.
-  void turn_panel(const Points& z, std::int64_t n, T* columns) const {
-    const T* point = static_cast<const T*>(z.data) + n * z.point_stride;
-    const std::int64_t present = std::min<std::int64_t>(cols_, z.count - n);
-    for (std::int64_t c = 0; c < present; ++c, point += z.point_stride)
-      for (std::int64_t k = 0; k < z.features; ++k) columns[k * cols_ + c] = point[k];
+  /// By their features.
+  void turn_panel(const Points& panel, T* columns) const {
+    const T* point = static_cast<const T*>(panel.data);
+    for (std::int64_t c = 0; c < panel.count; ++c, point += panel.point_stride)
+      for (std::int64_t k = 0; k < panel.features; ++k) columns[k * cols_ + c] = point[k];
   }
 
   /// False: sums of it are out of their range.
-  bool run_tile(const PairItem& item, std::int64_t m, std::int64_t n, const OutputMatrix& out,
+  bool run_tile(const Points& x, const Points& panel, std::int64_t m, std::int64_t n, const OutputMatrix& out,
                 const Workspace<T>& slots, Workspace<T>& w) const {
     SumBlock<T> block;
-    block.x = static_cast<const T*>(item.x.data) + m * item.x.point_stride;
-    block.z = static_cast<const T*>(item.z.data) + n * item.z.point_stride;
-    block.x_stride = item.x.point_stride;
-    block.z_stride = item.z.point_stride;
-    block.rows = std::min<std::int64_t>(rows_, item.x.count - m);
-    block.cols = std::min<std::int64_t>(cols_, item.z.count - n);
-    block.features = item.x.features;
+    block.x = static_cast<const T*>(x.data) + m * x.point_stride;
+    block.z = static_cast<const T*>(panel.data);
+    block.x_stride = x.point_stride;
+    block.z_stride = panel.point_stride;
+    block.rows = std::min<std::int64_t>(rows_, x.count - m);
+    block.cols = panel.count;
+    block.features = x.features;
     // Rows far apart share no lines; vectors must be whole.
     const bool goes_straight = output_.is_bare() && TileOutput<T>::is_direct(out) &&
                                (by_columns_ ? block.cols == cols_ : block.rows == 1);
@@ -167,19 +179,19 @@ class FewPointsRun {
       block.z_stride = cols_;
     }
     sums_(block);
-    if (!in_range(item, m, n, block)) return false;
+    if (!in_range(x, panel, m, block)) return false;
     output_.write({m, n, block.rows, block.cols, block.out, block.out_stride, slots.row_slots.template as<T>(),
                    slots.col_slots.template as<T>(), w.tile},
                   out);
     return true;
   }
 
-  bool in_range(const PairItem& item, std::int64_t m, std::int64_t n, const SumBlock<T>& b) const {
+  bool in_range(const Points& x, const Points& panel, std::int64_t m, const SumBlock<T>& b) const {
     const auto point = [](const Points& points, std::int64_t p) {
       return static_cast<const T*>(points.data) + p * points.point_stride;
     };
-    return range_.holds(b, [&](std::int64_t r) { return point(item.x, m + r); },
-                        [&](std::int64_t c) { return point(item.z, n + c); });
+    return range_.holds(b, [&](std::int64_t r) { return point(x, m + r); },
+                        [&](std::int64_t c) { return point(panel, c); });
   }
 
   void compute_flagged() {
