@@ -3,6 +3,9 @@
 
     core | ir | formula | plan | codegen | jit | backend | ops | c_api | compat
 
+The rooms of a stage, its inner folders, have an order too (ROOMS): a file includes from its own
+room and those to its left. Rooms that stand together in the order do not see each other.
+
 Public headers (mercer/...) are everybody's. src/kernels/ is no stage but device text, the data of
 codegen; its files include only their neighbours. Its headers *.h, the arguments that host and
 device share, are plain C++ and seen from codegen on; the rest is text to the host. Prints each
@@ -17,6 +20,17 @@ import sys
 
 STAGES = ["core", "ir", "formula", "plan", "codegen", "jit", "backend", "ops", "c_api", "compat"]
 KERNELS = "kernels"
+# The rooms of a folder, left to right; "" has the files of the folder itself.
+ROOMS: dict[str, list[str | tuple[str, ...]]] = {
+    "core": ["", "system", "devices"],
+    "ir": ["", "expr", "passes", "lower"],
+    "plan": ["", "forms", "backward", ("cpu", "gpu"), "kron", "targets"],
+    "codegen": ["", ("x86", "interpreter", "cuda")],
+    "backend": ["", ("cpu", "cuda")],
+    "backend/cpu": ["", "pack", "pairs", ("gradient", "linalg", "kron")],
+    "backend/cuda": ["", "runtime", "gemm", "pairs", ("gradient", "linalg", "kron")],
+    "ops": ["costs", "", "tune", "call", "gpu", "pairs", ("linalg", "kron", "explain")],
+}
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 
 
@@ -36,6 +50,44 @@ def offence(path: pathlib.Path, stage: str, included: str) -> str | None:
     return None
 
 
+def room_of(path: str, folder: str) -> str:
+    """The room of `folder` that a path under it lies in."""
+    return path.removeprefix(f"{folder}/").rpartition("/")[0].partition("/")[0]
+
+
+def place_of(room: str, folder: str) -> int | None:
+    for place, rooms in enumerate(ROOMS[folder]):
+        if room in (rooms if isinstance(rooms, tuple) else (rooms,)):
+            return place
+    return None
+
+
+def room_offence(path: str, included: str) -> str | None:
+    """Why a file in this place of src/ must not include that one, of the same stage, if so."""
+    for folder in ROOMS:
+        if not path.startswith(f"{folder}/"):
+            continue
+        room = room_of(path, folder)
+        place = place_of(room, folder)
+        if place is None:
+            return f"{folder}/{room}/ is no room of the table in tools/check_layers.py"
+        if not included.startswith(f"{folder}/"):
+            continue
+        other = room_of(included, folder)
+        if other == room:
+            continue
+        there = place_of(other, folder)
+        if there is None or there > place:
+            where = "lies to its right"
+        elif there == place:
+            where = "is its neighbour"
+        else:
+            continue
+        rooms = [f"{folder}/{name}".rstrip("/") for name in (room, other)]
+        return f'{rooms[0]}/ includes "{included}", but {rooms[1]}/ {where}'
+    return None
+
+
 def offences(src: pathlib.Path) -> list[str]:
     found = []
     for path in sorted(p for p in src.rglob("*") if p.suffix in {".h", ".cpp", ".inc", ".cuh"}):
@@ -44,7 +96,10 @@ def offences(src: pathlib.Path) -> list[str]:
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             match = INCLUDE.match(line)
-            reason = match and offence(path, stage, match.group(1))
+            reason = match and (
+                offence(path, stage, match.group(1))
+                or room_offence(path.relative_to(src).as_posix(), match.group(1))
+            )
             if reason:
                 found.append(f"{path}:{number}: {reason}")
     return found

@@ -7,8 +7,8 @@
 
 #include "formula/suggest.h"
 #include "mercer/error.h"
+#include "ops/call/call.h"
 #include "ops/context.h"
-#include "ops/pairs/call.h"
 #include "symbols.h"
 
 namespace mercer::python {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "arrays.h"
-#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/rehearsal.h"
 #include "core/system/parallel.h"
 #include "gil.h"
 #include "mercer/explain.h"

@@ -10,7 +10,7 @@
 #include "gil.h"
 #include "libraries.h"
 #include "mercer/error.h"
-#include "ops/compile_sources.h"
+#include "ops/call/compile_sources.h"
 #include "settings.h"
 #include "symbols.h"
 

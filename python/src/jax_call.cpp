@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "mercer/error.h"
-#include "ops/pairs/call.h"
+#include "ops/call/call.h"
 #include "settings.h"
 
 namespace mercer::python {

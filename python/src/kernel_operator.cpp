@@ -5,7 +5,7 @@
 
 #include "linalg_docs.h"
 #include "operators.h"
-#include "ops/pairs/call.h"
+#include "ops/call/call.h"
 #include "symbols.h"
 
 namespace mercer::python {

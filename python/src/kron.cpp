@@ -14,9 +14,9 @@
 #include "calls.h"
 #include "jax_call.h"
 #include "mercer/tune.h"
+#include "ops/call/call.h"
 #include "ops/kron/factor_name.h"
 #include "ops/kron/kron_call.h"
-#include "ops/pairs/call.h"
 #include "queues.h"
 #include "symbols.h"
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <unordered_map>
 
-#include "core/aligned.h"
+#include "core/system/aligned.h"
 #include "gil.h"
 #include "mercer/error.h"
 #include "stable_abi.h"

@@ -7,7 +7,7 @@
 
 #include "backend/row_sums.h"
 #include "gil.h"
-#include "ops/pairs/call.h"
+#include "ops/call/call.h"
 #include "symbols.h"
 
 namespace mercer::python {

@@ -13,11 +13,11 @@
 #include "mercer/error.h"
 #include "mercer/explain.h"
 #include "mercer/zoo.h"
+#include "ops/call/call.h"
 #include "ops/gpu/streamed.h"
 #include "ops/pairs/backward_call.h"
 #include "ops/pairs/backward_plan.h"
 #include "ops/pairs/both_sides.h"
-#include "ops/pairs/call.h"
 #include "symbols.h"
 
 namespace mercer::python {

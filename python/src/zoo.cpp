@@ -11,7 +11,7 @@
 #include "ir/expr/expr.h"
 #include "libraries.h"
 #include "mercer/error.h"
-#include "ops/pairs/prepared.h"
+#include "ops/call/prepared.h"
 #include "symbols.h"
 
 namespace mercer::python {

@@ -30,6 +30,28 @@ def test_layers(tmp_path):
     assert 'expr.cpp:2: ir/ includes "plan/planner.h", but plan/ lies to its right' in found.stdout
 
 
+def test_rooms_of_a_stage(tmp_path):
+    forms, gpu, cpu = (tmp_path / "plan" / room for room in ("forms", "gpu", "cpu"))
+    for folder in (forms, gpu / "costs", cpu):
+        folder.mkdir(parents=True)
+    (tmp_path / "plan" / "ways.h").write_text("")
+    (gpu / "costs" / "costs.h").write_text('#include "plan/gpu/plan.h"\n')
+    (gpu / "plan.h").write_text('#include "plan/forms/sides.h"\n#include "plan/ways.h"\n')
+    (forms / "sides.h").write_text('#include "core/error.h"\n#include "plan/forms/other.h"\n')
+    assert check_layers(tmp_path).returncode == 0
+    (tmp_path / "plan" / "ways.h").write_text('#include "plan/gpu/plan.h"\n')
+    (forms / "sides.h").write_text('#include "plan/gpu/costs/costs.h"\n')
+    (cpu / "planner.h").write_text('#include "plan/gpu/plan.h"\n')
+    (tmp_path / "plan" / "attic").mkdir()
+    (tmp_path / "plan" / "attic" / "old.h").write_text('#include "core/error.h"\n')
+    found = check_layers(tmp_path).stdout
+    assert 'ways.h:1: plan/ includes "plan/gpu/plan.h", but plan/gpu/ lies to its right' in found
+    assert 'sides.h:1: plan/forms/ includes "plan/gpu/costs/costs.h", but plan/gpu/' in found
+    assert 'planner.h:1: plan/cpu/ includes "plan/gpu/plan.h", but plan/gpu/ is its neigh' in found
+    assert "old.h:1: plan/attic/ is no room of the table" in found
+    assert len(found.splitlines()) == 4
+
+
 def test_device_text_is_seen_from_codegen_on(tmp_path):
     kernels = tmp_path / "kernels" / "cuda"
     for folder in (kernels, tmp_path / "plan", tmp_path / "codegen", tmp_path / "backend"):

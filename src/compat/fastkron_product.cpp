@@ -13,7 +13,7 @@
 
 #include "core/devices/cuda_driver.h"
 #include "mercer/tune.h"
-#include "ops/pairs/call.h"
+#include "ops/call/call.h"
 
 namespace mercer::compat::fastkron {
 namespace {

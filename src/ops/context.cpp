@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/devices/cuda_driver.h"
 #include "core/devices/cuda_solver.h"
 #include "core/devices/lapack.h"
@@ -13,9 +15,11 @@
 #include "core/system/log.h"
 #include "core/system/mutex.h"
 #include "mercer/explain.h"
+#include "ops/costs/device_costs.h"
 #include "ops/settings.h"
-#include "ops/tune/device_costs.h"
-#include "plan/target.h"
+#include "plan/cpu/target.h"
+#include "plan/cpu/ways.h"
+#include "plan/gpu/ways.h"
 
 namespace mercer {
 namespace {
@@ -55,6 +59,18 @@ void require_runs_here(Target target, const char* what) {
 
 constexpr const char* kVariable = "MERCER_TARGET";
 constexpr const char* kWaysVariable = "MERCER_WAY";
+
+/// Names of a verb's ways, on GPUs and then on CPUs, each once.
+std::vector<std::string> names_of_ways(plan::Verb verb) {
+  std::vector<std::string> names;
+  const auto add = [&](const auto& ways) {
+    for (const auto* way : ways)
+      if (std::ranges::find(names, way->name) == names.end()) names.emplace_back(way->name);
+  };
+  add(plan::ways_of(verb));
+  add(plan::cpu::ways_of(verb));
+  return names;
+}
 
 struct PrecisionRow {
   Precision precision;
@@ -97,7 +113,7 @@ Target target_from_text(const std::string& name) { return target_named(name, "ta
 
 Context::State::State()
     : target(target_named(env_text(kVariable).value_or("auto"), kVariable)) {
-  forced_ways = &ways_given.emplace_back(env_text(kWaysVariable).value_or(""), kWaysVariable);
+  forced_ways = &ways_given.emplace_back(env_text(kWaysVariable).value_or(""), kWaysVariable, names_of_ways);
   require_runs_here(target, kVariable);
 }
 
@@ -124,7 +140,7 @@ void Context::set_precision(Precision precision) { state_->precision = precision
 std::string Context::ways() const { return state_->forced_ways.load()->text(); }
 
 void Context::set_ways(const std::string& names) {
-  plan::ForcedWays ways(names, "ways");
+  plan::ForcedWays ways(names, "ways", names_of_ways);
   const std::lock_guard lock(state_->ways_mutex);
   state_->forced_ways = &state_->ways_given.emplace_back(std::move(ways));
 }

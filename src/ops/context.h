@@ -7,12 +7,12 @@
 #include <optional>
 
 #include "backend/cpu/kron/kron_kernels.h"
-#include "backend/cpu/operations.h"
+#include "backend/cpu/pairs/operations.h"
 #include "backend/cuda/kron/kron.h"
-#include "backend/cuda/operations.h"
-#include "core/recent_cache.h"
+#include "backend/cuda/pairs/operations.h"
 #include "core/system/mutex.h"
 #include "core/system/parallel.h"
+#include "core/system/recent_cache.h"
 #include "mercer/device.h"
 #include "plan/gpu/ways.h"
 

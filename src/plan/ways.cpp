@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 
 #include "core/error.h"
-#include "plan/cpu/ways.h"
-#include "plan/gpu/ways.h"
 
 namespace mercer::plan {
 namespace {
@@ -19,25 +17,18 @@ std::vector<std::string> parts_of(const std::string& text, char separator) {
   return parts;
 }
 
-/// Names of a verb's ways, on GPUs and then on CPUs, each once.
-std::vector<std::string> names_of(Verb verb) {
-  std::vector<std::string> names;
-  const auto add = [&](const auto& ways) {
-    for (const auto* way : ways)
-      if (std::ranges::find(names, way->name) == names.end()) names.emplace_back(way->name);
-  };
-  add(ways_of(verb));
-  add(cpu::ways_of(verb));
-  return names;
-}
-
 }  // namespace
+
+const char* name_of(Verb verb) {
+  constexpr const char* kNames[] = {"pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient"};
+  return kNames[static_cast<int>(verb)];
+}
 
 std::string Refusal::to_text() const {
   return least ? fmt::format("{}: at least {:.4g} must be there, {:.4g} are", reason, *least, received) : reason;
 }
 
-ForcedWays::ForcedWays(const std::string& text, const char* what) : text_(text) {
+ForcedWays::ForcedWays(const std::string& text, const char* what, NamesOfWays names_of) : text_(text) {
   for (const std::string& part : parts_of(text, ',')) {
     const std::size_t colon = part.find(':');
     const Name name = colon == std::string::npos ? Name{{}, part} : Name{part.substr(0, colon), part.substr(colon + 1)};

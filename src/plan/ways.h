@@ -2,13 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "plan/gpu/request.h"
-
 namespace mercer::plan {
+
+enum class Verb : std::uint8_t { pairwise, product, reduce, nearest, gradient };
+inline constexpr Verb kVerbs[] = {Verb::pairwise, Verb::product, Verb::reduce, Verb::nearest, Verb::gradient};
+const char* name_of(Verb verb);  ///< "kernel_product"
 
 /// A sentence, or one about two numbers.
 struct Refusal {
@@ -24,8 +27,10 @@ struct Refusal {
 class ForcedWays {
  public:
   ForcedWays() = default;
+  /// The names of a verb's ways, on all devices.
+  using NamesOfWays = std::vector<std::string> (*)(Verb verb);
   /// Throws invalid_argument for a name that no verb has; `what` names, in errors, the thing that was given.
-  ForcedWays(const std::string& text, const char* what);
+  ForcedWays(const std::string& text, const char* what, NamesOfWays names_of);
   bool names(Verb verb, const char* way) const;
   /// Whether one of these ways of a verb is named.
   template <class Ways>

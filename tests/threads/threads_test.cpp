@@ -8,9 +8,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/recent_cache.h"
 #include "core/system/file_cache.h"
 #include "core/system/parallel.h"
+#include "core/system/recent_cache.h"
 #include "core/testing.h"
 #include "jit/quick_compile.h"
 #include "mercer/kron.h"

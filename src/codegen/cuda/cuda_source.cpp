@@ -8,7 +8,7 @@
 #include "codegen/cuda/cuda_text.h"
 #include "codegen/cuda/weight_text.h"
 #include "core/error.h"
-#include "plan/forms/rank_field.h"
+#include "plan/gpu/rank_field_tile.h"
 #include "plan/promotion.h"
 
 namespace mercer::codegen {

@@ -17,8 +17,8 @@ std::string cuda_pair_source(const plan::GpuPairPlan& plan);
 std::string cuda_integers_source(const plan::GpuPairPlan& plan);
 /// The kernel `pair_tile` by differences of tensor cores (kernels/cuda/pairs/pair_differences.cuh).
 std::string cuda_differences_source(const plan::GpuPairPlan& plan);
-/// The kernel `finish_stored`: a formula without the sum that it is of (plan/forms/bare_sums.h); and `allow`, where the
-/// plan has an allowance.
+/// The kernel `finish_stored`: a formula without the sum that it is of (plan/gpu/sums/bare_sums.h); and `allow`, where
+/// the plan has an allowance.
 std::string cuda_finish_source(const plan::GpuPairPlan& plan);
 /// The kernels `start_mixed`, `quantise` and `write_pieces`.
 std::string cuda_quantise_source();

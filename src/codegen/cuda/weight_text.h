@@ -1,4 +1,4 @@
-// WEIGHTED and the function `weight_of`, of the weight of a feature (plan/backward/weight_factors.h).
+// WEIGHTED and the function `weight_of`, of the weight of a feature (plan/forms/weight_factors.h).
 #pragma once
 
 #include <string>

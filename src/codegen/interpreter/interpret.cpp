@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "codegen/interpreter/interpret_kernel.h"
-#include "core/aligned.h"
+#include "core/system/aligned.h"
 #include "core/system/cpu_features.h"
 
 namespace mercer::codegen {

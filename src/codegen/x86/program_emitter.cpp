@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "plan/registers.h"
+#include "plan/cpu/registers.h"
 
 namespace mercer::codegen {
 

@@ -1,7 +1,7 @@
 // The emission of single instructions: which operands come from memory, which register the result takes. The registers
 // themselves are handed out by program_emitter.cpp.
 #include "codegen/x86/program_emitter.h"
-#include "plan/registers.h"
+#include "plan/cpu/registers.h"
 
 namespace mercer::codegen {
 

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "core/system/mutex.h"
-#include "ir/lower/large_angle.h"
+#include "ir/expr/large_angle.h"
 
 namespace mercer::codegen {
 namespace {

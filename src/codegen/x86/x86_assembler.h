@@ -12,7 +12,7 @@
 #include <xbyak/xbyak.h>
 
 #include "ir/expr/program.h"
-#include "plan/target.h"
+#include "plan/cpu/target.h"
 
 namespace mercer::codegen {
 

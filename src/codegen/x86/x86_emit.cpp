@@ -8,8 +8,8 @@
 #include "codegen/skeleton.h"
 #include "codegen/x86/program_emitter.h"
 #include "core/error.h"
+#include "plan/cpu/registers.h"
 #include "plan/cpu/rotation.h"
-#include "plan/registers.h"
 
 namespace mercer::codegen {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ir/expr/large_angle.h"
 #include "ir/expr/program.h"
-#include "ir/lower/large_angle.h"
 
 namespace mercer::ir {
 

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "ir/expr/large_angle.h"
 #include "ir/expr/ops.h"
 #include "ir/lower/fit_power.h"
-#include "ir/lower/large_angle.h"
 #include "ir/lower/lower_facts.h"
 #include "ir/lower/lower_math.h"
 #include "ir/passes/passes.h"

@@ -8,7 +8,7 @@
 namespace mercer::ir {
 
 /// What an expression is a formula of: values of pairs; of pairs and features; such values, combined over the points n
-/// by its outermost operation (ir/expr/fold.h).
+/// by its outermost operation (ir/passes/fold.h).
 enum class Form : std::uint8_t { pairs, field, fold };
 
 /// Constant folding, algebraic rules, canonical order of commutative arguments. Bit-exact on NaN, Inf and zeros.

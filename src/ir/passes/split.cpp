@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "core/error.h"
-#include "ir/expr/fold.h"
 #include "ir/expr/machine.h"
 #include "ir/expr/ops.h"
 #include "ir/expr/ptx.h"
+#include "ir/passes/fold.h"
 #include "ir/passes/passes.h"
 #include "ir/passes/safe_field.h"
 

@@ -76,7 +76,7 @@ struct SplitOptions {
 /// Splits verified, simplified expressions that share one pass over the features.
 Split split(const std::vector<Expr>& outputs, const SplitOptions& options = {});
 
-/// How the points n of a fold are combined (ir/expr/fold.h), in place of a sum of coef[o, n] φ. States that no result
+/// How the points n of a fold are combined (ir/passes/fold.h), in place of a sum of coef[o, n] φ. States that no result
 /// needs are left out.
 struct FieldFold {
   std::vector<Expr> identity;  // numbers

@@ -7,9 +7,9 @@
 #include "core/devices/lapack.h"
 #include "core/error.h"
 #include "mercer/explain.h"
+#include "ops/call/prepared.h"
+#include "ops/costs/cpu_costs.h"
 #include "ops/explain/explain_parts.h"
-#include "ops/pairs/prepared.h"
-#include "ops/tune/cpu_costs.h"
 #include "plan/cpu/planner.h"
 #include "plan/cpu/ways.h"
 

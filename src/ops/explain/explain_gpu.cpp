@@ -7,10 +7,10 @@
 #include "codegen/cuda/cuda_source.h"
 #include "core/devices/cuda_driver.h"
 #include "core/error.h"
+#include "ops/call/formula_plans.h"
+#include "ops/costs/device_costs.h"
 #include "ops/explain/explain_parts.h"
 #include "ops/pairs/agop_parts.h"
-#include "ops/pairs/formula_plans.h"
-#include "ops/tune/device_costs.h"
 #include "ops/tune/tuned_plan.h"
 #include "plan/gpu/costs/times.h"
 

@@ -5,8 +5,8 @@
 #include "backend/cuda/pairs/pair_values.h"
 #include "core/error.h"
 #include "core/key.h"
-#include "ops/explain/dump.h"
-#include "ops/pairs/formula_plans.h"
+#include "ops/call/formula_plans.h"
+#include "ops/dump.h"
 #include "ops/tune/tuned_plan.h"
 #include "plan/gpu/costs/costs.h"
 

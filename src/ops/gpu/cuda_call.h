@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "backend/cuda/operations.h"
-#include "ops/pairs/call.h"
+#include "backend/cuda/pairs/operations.h"
+#include "ops/call/call.h"
 #include "plan/gpu/ways.h"
 
 namespace mercer::ops {

@@ -4,15 +4,15 @@
 #include <chrono>
 #include <optional>
 
-#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/rehearsal.h"
 #include "core/devices/device_memory.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "ops/call/call.h"
 #include "ops/context.h"
 #include "ops/gpu/stream_plan.h"
 #include "ops/gpu/stream_side.h"
 #include "ops/gpu/stream_totals.h"
-#include "ops/pairs/call.h"
 
 namespace mercer::ops {
 namespace {

@@ -13,10 +13,10 @@
 #include "backend/kron_job.h"
 #include "core/dtype_error.h"
 #include "core/error.h"
+#include "ops/call/call.h"
 #include "ops/context.h"
 #include "ops/kron/factor_name.h"
 #include "ops/kron/kron_call.h"
-#include "ops/pairs/call.h"
 #include "ops/tune/tuned_kron.h"
 
 namespace mercer::kron {

@@ -7,8 +7,8 @@
 #include "backend/block_basis.h"
 #include "backend/cpu/linalg/dense_matrix.h"
 #include "mercer/linalg.h"
+#include "ops/call/call.h"
 #include "ops/context.h"
-#include "ops/pairs/call.h"
 
 namespace mercer::ops {
 

@@ -9,8 +9,8 @@
 #include "backend/cuda/linalg/dense.h"
 #include "backend/dense_job.h"
 #include "mercer/linalg.h"
+#include "ops/call/call.h"
 #include "ops/context.h"
-#include "ops/pairs/call.h"
 
 namespace mercer::ops {
 

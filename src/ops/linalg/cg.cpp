@@ -11,7 +11,7 @@
 #include <limits>
 
 #include "backend/cg_columns.h"
-#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/rehearsal.h"
 #include "core/dtype_error.h"
 #include "core/error.h"
 #include "core/system/parallel.h"

@@ -6,12 +6,12 @@
 #include "backend/cpu/linalg/dense_matrix.h"
 #include "backend/cuda/gemm/device_blas.h"
 #include "backend/cuda/gemm/few_columns.h"
-#include "backend/cuda/runtime/rehearsal.h"
 #include "backend/cuda/runtime/workspace.h"
+#include "backend/rehearsal.h"
 #include "backend/row_sums.h"
-#include "core/aligned.h"
 #include "core/dtype_error.h"
 #include "core/error.h"
+#include "core/system/aligned.h"
 #include "ops/linalg/block_method.h"
 
 namespace mercer::linalg {

@@ -5,9 +5,9 @@
 #include "backend/cpu/linalg/dense_matrix.h"
 #include "backend/cuda/gemm/device_blas.h"
 #include "backend/cuda/runtime/workspace.h"
-#include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 #include "ops/linalg/approximation.h"
 #include "ops/linalg/block_method.h"
 

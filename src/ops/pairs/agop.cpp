@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/cuda/runtime/workspace.h"
-#include "core/aligned.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 #include "core/system/mutex.h"
 #include "kernels/cuda/common/arguments.h"
 #include "ops/gpu/cuda_call.h"

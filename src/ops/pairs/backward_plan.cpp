@@ -5,19 +5,19 @@
 #include <memory>
 #include <utility>
 
-#include "core/recent_cache.h"
 #include "core/system/mutex.h"
+#include "core/system/recent_cache.h"
 #include "ir/passes/passes.h"
 #include "ir/passes/point_form.h"
+#include "ops/call/prepared.h"
 #include "ops/context.h"
-#include "ops/pairs/prepared.h"
 #include "ops/pairs/summed_leaves.h"
 #include "plan/backward/backward_costs.h"
 #include "plan/backward/weight_form.h"
 #include "plan/cpu/sum_field.h"
 #include "plan/cpu/ways.h"
-#include "plan/forms/bilinear.h"
 #include "plan/forms/linear_form.h"
+#include "plan/gpu/sums/bilinear_tile.h"
 
 namespace mercer::ops {
 namespace {

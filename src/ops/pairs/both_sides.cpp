@@ -8,7 +8,7 @@
 #include "ir/passes/passes.h"
 #include "ir/passes/split.h"
 #include "ops/context.h"
-#include "ops/explain/dump.h"
+#include "ops/dump.h"
 #include "ops/pairs/backward_call.h"
 #include "ops/pairs/cpu_field.h"
 #include "ops/pairs/pair_matrix.h"

@@ -1,7 +1,7 @@
 // The gradients of a weighted sum over pairs by the points of both sides, of values that are made once.
 #pragma once
 
-#include "ops/pairs/call.h"
+#include "ops/call/call.h"
 
 namespace mercer::ops {
 

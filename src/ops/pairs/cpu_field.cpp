@@ -1,7 +1,7 @@
 #include "ops/pairs/cpu_field.h"
 
 #include "core/key.h"
-#include "ops/explain/dump.h"
+#include "ops/dump.h"
 
 namespace mercer::ops {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "ops/pairs/call.h"
+#include "ops/call/call.h"
 
 namespace mercer::ops {
 

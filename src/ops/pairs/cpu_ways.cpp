@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "backend/cpu/gemm.h"
 #include "backend/cpu/pairs/byte_pairs.h"
+#include "backend/cpu/pairs/gemm.h"
 #include "backend/cpu/pairs/smallest.h"
 #include "plan/promotion.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cpu/pairs/few_points.h"
-#include "ops/pairs/call.h"
+#include "ops/call/call.h"
 #include "plan/cpu/ways.h"
 
 namespace mercer::ops {

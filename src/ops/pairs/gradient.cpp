@@ -8,7 +8,7 @@
 #include "ir/passes/safe_field.h"
 #include "ir/passes/split.h"
 #include "mercer/pairwise.h"
-#include "ops/explain/dump.h"
+#include "ops/dump.h"
 #include "ops/gpu/cuda_call.h"
 #include "ops/pairs/coefficients.h"
 #include "ops/pairs/cpu_field.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/error.h"
-#include "ops/pairs/call.h"
+#include "ops/call/call.h"
 
 namespace mercer::ops {
 

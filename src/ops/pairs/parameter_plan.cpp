@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "ir/passes/passes.h"
+#include "ops/call/prepared.h"
 #include "ops/pairs/backward_plan.h"
-#include "ops/pairs/prepared.h"
 #include "plan/backward/backward_costs.h"
-#include "plan/forms/bilinear.h"
+#include "plan/gpu/sums/bilinear_tile.h"
 
 namespace mercer::ops {
 namespace {

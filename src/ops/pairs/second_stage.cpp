@@ -5,8 +5,8 @@
 #include "core/dtype_error.h"
 #include "core/error.h"
 #include "mercer/pairwise.h"
+#include "ops/call/call.h"
 #include "ops/gpu/cuda_call.h"
-#include "ops/pairs/call.h"
 #include "ops/pairs/cpu_ways.h"
 
 namespace mercer {

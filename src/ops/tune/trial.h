@@ -7,8 +7,8 @@
 
 #include "backend/cuda/kron/kron.h"
 #include "backend/cuda/runtime/kernels.h"
-#include "core/recent_cache.h"
-#include "ops/tune/choice_store.h"
+#include "core/system/recent_cache.h"
+#include "ops/costs/choice_store.h"
 
 namespace mercer::ops {
 

@@ -10,11 +10,11 @@
 #include "jit/cpu_probe.h"
 #include "mercer/explain.h"
 #include "mercer/tune.h"
-#include "ops/tune/choice_store.h"
-#include "ops/tune/cpu_costs.h"
-#include "ops/tune/cpu_record.h"
+#include "ops/costs/choice_store.h"
+#include "ops/costs/cpu_costs.h"
+#include "ops/costs/cpu_record.h"
 #include "plan/cpu/fit_ports.h"
-#include "plan/target.h"
+#include "plan/cpu/target.h"
 
 namespace mercer {
 namespace {

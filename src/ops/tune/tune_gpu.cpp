@@ -8,10 +8,10 @@
 
 #include "core/error.h"
 #include "mercer/tune.h"
-#include "ops/tune/device_costs.h"
+#include "ops/costs/device_costs.h"
 #include "ops/tune/product_samples.h"
-#include "plan/forms/bilinear.h"
 #include "plan/gpu/costs/costs_fields.h"
+#include "plan/gpu/sums/bilinear_tile.h"
 
 namespace mercer {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/kron/kron.h"
 #include "backend/cuda/runtime/job.h"
-#include "ops/tune/choice_store.h"
+#include "ops/costs/choice_store.h"
 #include "ops/tune/trial.h"
 #include "plan/kron/kron_gpu.h"
 

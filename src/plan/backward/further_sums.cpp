@@ -1,7 +1,7 @@
 #include "plan/backward/further_sums.h"
 
 #include "ir/passes/passes.h"
-#include "plan/gpu/field.h"
+#include "plan/forms/field_factors.h"
 
 namespace mercer::plan {
 

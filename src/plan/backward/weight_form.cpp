@@ -6,7 +6,7 @@
 #include "ir/expr/ops.h"
 #include "ir/passes/passes.h"
 #include "ir/passes/split.h"
-#include "plan/gpu/field.h"
+#include "plan/forms/field_factors.h"
 
 namespace mercer::plan {
 namespace {

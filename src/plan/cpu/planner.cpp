@@ -9,9 +9,9 @@
 #include "core/integers.h"
 #include "ir/passes/passes.h"
 #include "ir/passes/safe_field.h"
-#include "plan/gpu/field.h"
+#include "plan/cpu/registers.h"
+#include "plan/forms/field_factors.h"
 #include "plan/promotion.h"
-#include "plan/registers.h"
 
 namespace mercer::plan {
 namespace {

@@ -15,11 +15,12 @@
 
 #include "ir/expr/program.h"
 #include "ir/passes/split.h"
+#include "plan/cpu/guard.h"
 #include "plan/cpu/kernel.h"
+#include "plan/cpu/maxima_sums.h"
+#include "plan/cpu/target.h"
 #include "plan/forms/absolute_sums.h"
-#include "plan/forms/guard.h"
 #include "plan/forms/sides.h"
-#include "plan/target.h"
 
 namespace mercer::plan {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "plan/registers.h"
+#include "plan/cpu/registers.h"
 
 namespace mercer::plan {
 

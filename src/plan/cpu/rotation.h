@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ir/expr/program.h"
-#include "plan/target.h"
+#include "plan/cpu/target.h"
 
 namespace mercer::plan {
 

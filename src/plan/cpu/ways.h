@@ -8,6 +8,7 @@
 #include <string>
 #include <variant>
 
+#include "mercer/tensor.h"
 #include "plan/cpu/costs.h"
 #include "plan/cpu/forms.h"
 #include "plan/ways.h"

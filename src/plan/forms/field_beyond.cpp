@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ir/passes/passes.h"
-#include "plan/gpu/guard.h"
+#include "plan/forms/guarded_sums.h"
 
 namespace mercer::plan {
 namespace {

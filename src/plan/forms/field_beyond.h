@@ -1,5 +1,5 @@
 // Fields at pairs whose sums of powers leave the range of numbers (ir/passes/safe_field.h), as a GPU computes them
-// again: the values of the pair by scaled sums (plan/gpu/guard.h), then the field of r t, all in float64.
+// again: the values of the pair by scaled sums (plan/forms/guarded_sums.h), then the field of r t, all in float64.
 #pragma once
 
 #include <vector>

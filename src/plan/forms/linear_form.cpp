@@ -6,7 +6,7 @@
 #include "ir/expr/ops.h"
 #include "ir/passes/passes.h"
 #include "ir/passes/split.h"
-#include "plan/backward/weight_factors.h"
+#include "plan/forms/weight_factors.h"
 
 namespace mercer::plan {
 namespace {

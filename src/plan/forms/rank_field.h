@@ -2,12 +2,10 @@
 // each (kernels/cuda/gradient/rank_field.cuh).
 #pragma once
 
-#include <algorithm>
+#include <cstdint>
+#include <string>
 
-#include "core/integers.h"
 #include "ir/passes/split.h"
-#include "plan/forms/bilinear.h"
-#include "plan/gpu/field.h"
 
 namespace mercer::plan {
 
@@ -25,22 +23,5 @@ struct RankField {
   std::int64_t columns(std::int64_t k) const { return k + of_differences; }
 };
 RankField rank_field_of(const ir::FieldSplit& field);
-
-/// Factors of a pass, in units of 32. A single one is that of the columns, and of the result.
-inline constexpr std::int64_t kFactorsOfUnit = 32, kMostFactorUnits = 32;
-inline int factor_units(std::int64_t factors) {
-  return factors <= 1 ? 0 : static_cast<int>(std::min(ceil_div(factors, kFactorsOfUnit), kMostFactorUnits));
-}
-/// Columns of v, more than one, whose product a pass has beside (BilinearTile::beside).
-inline constexpr std::int64_t kMostBeside = 16;
-/// Outputs of a pass with single factors, each with so many columns.
-std::int64_t rank_outputs(std::int64_t outputs, std::int64_t columns);
-/// Whether so many outputs take less time than of stored amplitudes (plan/gpu/field.h).
-bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns, const GradientCosts& costs);
-/// The tile of that product, with those of the factors themselves beside it, or without; an empty one where it does not
-/// pay.
-BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                             const FieldWeights& weights, Precision precision, const Costs& costs,
-                             bool beside = false);
 
 }  // namespace mercer::plan

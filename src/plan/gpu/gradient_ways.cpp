@@ -5,9 +5,9 @@
 #include "core/integers.h"
 #include "core/key.h"
 #include "ir/passes/safe_field.h"
-#include "plan/forms/rank_field.h"
 #include "plan/gpu/gradient_values.h"
 #include "plan/gpu/pair_ways.h"
+#include "plan/gpu/rank_field_tile.h"
 #include "plan/gpu/stored_sums.h"
 #include "plan/gpu/stored_ways.h"
 

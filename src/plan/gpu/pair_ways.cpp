@@ -1,10 +1,10 @@
 #include "plan/gpu/pair_ways.h"
 
 #include "core/integers.h"
-#include "plan/forms/differences.h"
-#include "plan/forms/expanded.h"
-#include "plan/forms/sum_planes.h"
 #include "plan/gpu/stored_ways.h"
+#include "plan/gpu/sums/differences.h"
+#include "plan/gpu/sums/expanded.h"
+#include "plan/gpu/sums/sum_planes.h"
 #include "plan/gpu/value_products.h"
 
 namespace mercer::plan {

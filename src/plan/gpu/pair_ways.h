@@ -16,7 +16,7 @@ GpuPairProblem problem_of(const Request& request, Consumer consumer);
 BilinearTile sum_tile(const Request& request, const Costs& costs);
 /// The tile of sums that are products of matrices, for values that are stored some rows at a time.
 BilinearTile values_tile(const Request& request, const Costs& costs);
-/// The tile of sums that are computed first, of several (plan/forms/sum_planes.h).
+/// The tile of sums that are computed first, of several (plan/gpu/sums/sum_planes.h).
 BilinearTile plane_tile(const Request& request, const Costs& costs);
 
 }  // namespace mercer::plan

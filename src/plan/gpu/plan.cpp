@@ -11,14 +11,14 @@
 #include "ir/expr/ptx.h"
 #include "ir/passes/passes.h"
 #include "plan/forms/absolute_sums.h"
-#include "plan/forms/differences.h"
-#include "plan/forms/expanded.h"
-#include "plan/forms/feature_split.h"
 #include "plan/forms/separate_sums.h"
-#include "plan/forms/sum_planes.h"
 #include "plan/gpu/costs/costs.h"
 #include "plan/gpu/pair_tiles.h"
 #include "plan/gpu/powers.h"
+#include "plan/gpu/sums/differences.h"
+#include "plan/gpu/sums/expanded.h"
+#include "plan/gpu/sums/feature_split.h"
+#include "plan/gpu/sums/sum_planes.h"
 #include "plan/promotion.h"
 
 namespace mercer::plan {

@@ -14,8 +14,9 @@
 #include "ir/passes/split.h"
 #include "mercer/pairwise.h"
 #include "plan/forms/bilinear.h"
+#include "plan/forms/guarded_sums.h"
 #include "plan/forms/sides.h"
-#include "plan/gpu/guard.h"
+#include "plan/gpu/sums/bilinear_tile.h"
 
 namespace mercer::plan {
 
@@ -130,7 +131,7 @@ struct GpuPairProblem {
   PairTries tries;
   BilinearTile product;        // for sums that are products of matrices, where the call is large enough; of float64,
                                // that it is alone counts
-  BilinearTile plane_product;  // for such sums among several (plan/forms/sum_planes.h)
+  BilinearTile plane_product;  // for such sums among several (plan/gpu/sums/sum_planes.h)
   PairGradient gradient;
   GpuSizes sizes;
   PlanDevice device;
@@ -199,7 +200,7 @@ struct PairPipes {
 struct PairProducts {
   Bilinear bilinear;  // the sum runs on tensor cores (kernels/cuda/gemm/bilinear_tile.cuh); the plan's tile repairs
   std::vector<std::shared_ptr<const GpuPairPlan>> planes;  // of sums that others compute first: accumulators behind
-                                                           // the states of `split` (plan/forms/sum_planes.h)
+                                                           // the states of `split` (plan/gpu/sums/sum_planes.h)
   GpuTile double_tile;        // of float64, where it does (kernels/cuda/gemm/double_products.cuh)
   bool deep_doubles = false;  // 16 features a product, of compute capability 9.0 on; else four
   /// Products may store values in pieces (kernels/cuda/gemm/bilinear_kept.cuh): the plan that makes these, and that of

@@ -8,12 +8,9 @@
 #include "mercer/tensor.h"
 #include "plan/backward/further_sums.h"
 #include "plan/gpu/field.h"
+#include "plan/ways.h"
 
 namespace mercer::plan {
-
-enum class Verb : std::uint8_t { pairwise, product, reduce, nearest, gradient };
-inline constexpr Verb kVerbs[] = {Verb::pairwise, Verb::product, Verb::reduce, Verb::nearest, Verb::gradient};
-const char* name_of(Verb verb);  ///< "kernel_product"
 
 /// Bytes of values of pairs that are stored at once for a second kernel.
 inline constexpr std::int64_t kPartBytes = std::int64_t{256} << 20;

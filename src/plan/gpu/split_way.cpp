@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "plan/forms/feature_split.h"
 #include "plan/gpu/pair_ways.h"
+#include "plan/gpu/sums/feature_split.h"
 
 namespace mercer::plan {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "core/integers.h"
 #include "ir/passes/passes.h"
+#include "plan/forms/guarded_sums.h"
 #include "plan/forms/sides.h"
-#include "plan/gpu/guard.h"
 #include "plan/gpu/value_products.h"
 
 namespace mercer::plan {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/key.h"
-#include "plan/forms/sum_planes.h"
 #include "plan/gpu/pair_ways.h"
+#include "plan/gpu/sums/sum_planes.h"
 #include "plan/gpu/value_products.h"
 
 namespace mercer::plan {

@@ -11,7 +11,7 @@
 namespace mercer::plan {
 
 /// Milliseconds of a product of so many columns whose values are made for every few of them again, and whose values are
-/// stored. `of_sums`: sums are stored in either case (plan/forms/sum_planes.h).
+/// stored. `of_sums`: sums are stored in either case (plan/gpu/sums/sum_planes.h).
 struct ValueTimes {
   double passes, stored;
 };

@@ -44,11 +44,6 @@ Request without_product(const Request& request) {
 
 }  // namespace
 
-const char* name_of(Verb verb) {
-  constexpr const char* kNames[] = {"pairwise", "kernel_product", "kernel_reduce", "knn", "kernel_gradient"};
-  return kNames[static_cast<int>(verb)];
-}
-
 std::int64_t rows_of_part(std::int64_t m, std::int64_t row_bytes, std::int64_t part_bytes) {
   constexpr std::int64_t kPadding = 128;
   const std::int64_t fitting =

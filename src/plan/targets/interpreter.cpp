@@ -1,6 +1,6 @@
 // The interpreter as a target. Every primitive is a pass over blocks in the first-level cache: loads and a store take
 // the time, and there are no pipes to balance.
-#include "plan/target.h"
+#include "plan/cpu/target.h"
 
 namespace mercer::plan {
 namespace {

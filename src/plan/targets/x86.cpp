@@ -1,6 +1,6 @@
 // The x86 targets, a row each; what their instructions cost is in cpu_rows.cpp.
 #include "core/system/cpu_features.h"
-#include "plan/target.h"
+#include "plan/cpu/target.h"
 
 namespace mercer::plan {
 

@@ -1,6 +1,6 @@
 // Plans that store the sum of a formula alone: of which formulas there are some, and that formulas of one sum share
 // their texts, which is how they find each other's kernels.
-#include "plan/forms/bare_sums.h"
+#include "plan/gpu/sums/bare_sums.h"
 
 #include <gtest/gtest.h>
 

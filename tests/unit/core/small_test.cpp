@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <limits>
 
-#include "core/aligned.h"
 #include "core/devices/library.h"
 #include "core/hash.h"
+#include "core/system/aligned.h"
 #include "core/system/env.h"
 #include "core/system/log.h"
 #include "mercer/explain.h"

@@ -2,7 +2,7 @@
 #include "core/sanitized.h"
 #include "jit/cuda_compile.h"
 #include "mercer/compile.h"
-#include "ops/compile_sources.h"
+#include "ops/call/compile_sources.h"
 #include "ops/testing.h"
 
 namespace mercer {

@@ -1,5 +1,5 @@
 // workspace_size: what it says is what the call asks for.
-#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/rehearsal.h"
 #include "ops/testing.h"
 
 namespace mercer {

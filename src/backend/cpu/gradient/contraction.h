@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/operations.h"
+#include "backend/cpu/pairs/operations.h"
 #include "core/integers.h"
-#include "plan/registers.h"
+#include "plan/cpu/registers.h"
 
 namespace mercer::cpu {
 

@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "backend/cpu/kron/kron_stage.h"
-#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/rehearsal.h"
 #include "core/integers.h"
 #include "core/system/cpu_features.h"
-#include "plan/target.h"
+#include "plan/cpu/target.h"
 
 namespace mercer::cpu {
 namespace {

@@ -7,9 +7,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/aligned.h"
-#include "core/recent_cache.h"
+#include "core/system/aligned.h"
 #include "core/system/mutex.h"
+#include "core/system/recent_cache.h"
 #include "jit/kron_compile.h"
 #include "plan/kron/kron.h"
 #include "plan/kron/kron_step.h"

@@ -5,8 +5,8 @@
 #include <random>
 
 #include "backend/cpu/linalg/dense_matrix.h"
-#include "core/aligned.h"
 #include "core/error.h"
+#include "core/system/aligned.h"
 #include "core/system/apart.h"
 
 namespace mercer::cpu {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "core/aligned.h"
+#include "core/system/aligned.h"
 
 namespace mercer::cpu {
 namespace {

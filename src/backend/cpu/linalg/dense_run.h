@@ -7,8 +7,8 @@
 
 #include "backend/cpu/linalg/dense.h"
 #include "backend/cpu/linalg/dense_matrix.h"
-#include "core/aligned.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 
 namespace mercer::cpu {
 

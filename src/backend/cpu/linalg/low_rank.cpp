@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/linalg/dense_matrix.h"
-#include "core/aligned.h"
+#include "core/system/aligned.h"
 
 namespace mercer::cpu {
 namespace {

@@ -18,9 +18,9 @@
 #include "backend/cpu/pack/element_program.h"
 #include "backend/cpu/pack/points.h"
 #include "backend/cpu/pack/quantise.h"
-#include "backend/cpu/pairs/pair_sums.h"
-#include "core/aligned.h"
+#include "backend/cpu/pair_sums.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 #include "core/system/parallel.h"
 #include "plan/cpu/planner.h"
 
@@ -63,7 +63,7 @@ template <class T>
 bool all_within(const ir::Magnitudes& magnitudes, const T* values, std::int64_t count);
 
 /// What a packed panel holds: any values, those of the fast variant's magnitudes times its scale, such that keep sums
-/// within the range (plan/forms/guard.h), or what sums of maxima take in place of those.
+/// within the range (plan/cpu/guard.h), or what sums of maxima take in place of those.
 enum class PanelKind : std::uint8_t { general, far, finite, maxima };
 
 /// What makes panels of maxima.

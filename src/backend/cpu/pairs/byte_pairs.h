@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "backend/cpu/operations.h"
+#include "backend/cpu/pairs/operations.h"
 
 namespace mercer::cpu {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/pairs/gemm.h"
 #include "backend/cpu/pairs/sum_range.h"
 #include "backend/cpu/pairs/tile_output.h"
 #include "core/integers.h"

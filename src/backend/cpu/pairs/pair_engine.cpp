@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "backend/cpu/pack/choose_maxima.h"
+#include "backend/cpu/pairs/choose_maxima.h"
 #include "backend/cpu/pairs/second_look.h"
 #include "core/error.h"
 #include "ir/passes/safe_field.h"

@@ -6,7 +6,7 @@
 //   x panels │    │    │    │    │   over a range of z panels
 //            └────┴────┴────┴────┘
 #include <algorithm>
-#include "backend/cpu/operations.h"
+#include "backend/cpu/pairs/operations.h"
 #include "core/integers.h"
 
 namespace mercer::cpu {

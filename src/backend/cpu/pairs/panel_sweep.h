@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cpu/operations.h"
+#include "backend/cpu/pairs/operations.h"
 
 namespace mercer::cpu {
 

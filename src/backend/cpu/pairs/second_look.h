@@ -1,5 +1,5 @@
 // A second look at a tile: pairs whose sums left the range, or are so small beside their points that they lost digits
-// (plan/forms/guard.h), are computed again.
+// (plan/cpu/guard.h), are computed again.
 //
 //   float32   in float64, whose tiles have a second look of their own
 //   float64   by formulas whose sums are scaled (ir/passes/safe_norm.h)

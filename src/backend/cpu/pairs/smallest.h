@@ -1,8 +1,8 @@
 // The smallest values of rows that are stored, and where they are.
 #pragma once
 
-#include "backend/cpu/gemm.h"
-#include "backend/cpu/operations.h"
+#include "backend/cpu/pairs/gemm.h"
+#include "backend/cpu/pairs/operations.h"
 
 namespace mercer::cpu {
 

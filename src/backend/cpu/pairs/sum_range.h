@@ -1,12 +1,12 @@
-// The range of the sums of pairs, as a plan's guard has it (plan/forms/guard.h).
+// The range of the sums of pairs, as a plan's guard has it (plan/cpu/guard.h).
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "backend/cpu/pair_sums.h"
 #include "backend/cpu/pairs/pair_engine.h"
-#include "backend/cpu/pairs/pair_sums.h"
 
 namespace mercer::cpu {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "backend/cpu/operations.h"
+#include "backend/cpu/pairs/operations.h"
 
 namespace mercer::cpu {
 

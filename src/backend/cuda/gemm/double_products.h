@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "backend/cuda/gemm/matrix_products.h"
-#include "backend/cuda/pairs/feature_ranges.h"
+#include "backend/cuda/runtime/feature_ranges.h"
 
 namespace mercer::cuda {
 

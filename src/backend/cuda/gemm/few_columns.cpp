@@ -4,8 +4,8 @@
 
 #include "backend/cuda/runtime/kernels.h"
 #include "backend/cuda/runtime/workspace.h"
-#include "core/aligned.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 #include "kernels/cuda/common/arguments.h"
 
 namespace mercer::cuda {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "backend/cuda/pairs/panels.h"
+#include "backend/cuda/runtime/panels.h"
 
 namespace mercer::cuda {
 

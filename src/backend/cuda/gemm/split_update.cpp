@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "backend/cuda/gemm/matrix_products.h"
-#include "backend/cuda/pairs/panels.h"
+#include "backend/cuda/runtime/panels.h"
 #include "core/system/mutex.h"
 #include "plan/gpu/costs/costs.h"
 

@@ -1,8 +1,8 @@
 // Gradient fields of few features in one pass over the pairs (kernels/cuda/gradient/few_features.cuh).
 #pragma once
 
-#include "backend/cuda/operations.h"
-#include "backend/cuda/pairs/panels.h"
+#include "backend/cuda/pairs/operations.h"
+#include "backend/cuda/runtime/panels.h"
 
 namespace mercer::cuda {
 

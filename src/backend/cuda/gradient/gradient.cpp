@@ -6,7 +6,7 @@
 #include "backend/cuda/gradient/field_contraction.h"
 #include "backend/cuda/gradient/rank_field.h"
 #include "backend/cuda/gradient/stored_sums.h"
-#include "backend/cuda/operations.h"
+#include "backend/cuda/pairs/operations.h"
 #include "backend/cuda/pairs/pair_values.h"
 #include "core/integers.h"
 #include "plan/gpu/value_products.h"

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/runtime/ranges.h"
 #include "core/integers.h"
+#include "plan/gpu/rank_field_tile.h"
 
 namespace mercer::cuda {
 namespace {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "backend/cuda/gemm/bilinear.h"
-#include "backend/cuda/operations.h"
-#include "backend/cuda/pairs/panels.h"
+#include "backend/cuda/pairs/operations.h"
+#include "backend/cuda/runtime/panels.h"
 #include "plan/forms/rank_field.h"
 
 namespace mercer::cuda {

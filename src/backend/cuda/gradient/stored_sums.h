@@ -2,8 +2,8 @@
 // (kernels/cuda/gradient/stored_sums.cuh).
 #pragma once
 
-#include "backend/cuda/operations.h"
-#include "backend/cuda/pairs/panels.h"
+#include "backend/cuda/pairs/operations.h"
+#include "backend/cuda/runtime/panels.h"
 #include "backend/cuda/runtime/params.h"
 #include "plan/gpu/stored_sums.h"
 

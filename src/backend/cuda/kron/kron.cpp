@@ -16,9 +16,9 @@
 
 #include "backend/cuda/runtime/batch.h"
 #include "backend/cuda/runtime/workspace.h"
-#include "core/aligned.h"
 #include "core/integers.h"
 #include "core/key.h"
+#include "core/system/aligned.h"
 #include "kernels/cuda/common/arguments.h"
 
 namespace mercer::cuda {

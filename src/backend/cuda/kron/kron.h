@@ -7,7 +7,7 @@
 
 #include "backend/cuda/runtime/kernels.h"
 #include "backend/kron_job.h"
-#include "core/recent_cache.h"
+#include "core/system/recent_cache.h"
 #include "kernels/cuda/common/arguments.h"
 #include "plan/kron/kron_gpu.h"
 

@@ -8,9 +8,9 @@
 #include "backend/cuda/linalg/small_eigen.h"
 #include "backend/cuda/runtime/workspace.h"
 #include "backend/small_matrix.h"
-#include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 #include "kernels/cuda/common/arguments.h"
 
 namespace mercer::cuda {

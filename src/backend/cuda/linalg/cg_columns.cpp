@@ -8,9 +8,9 @@
 #include "backend/cuda/runtime/pinned.h"
 #include "backend/cuda/runtime/side_streams.h"
 #include "backend/cuda/runtime/workspace.h"
-#include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 
 namespace mercer::cuda {
 namespace {

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "backend/cuda/runtime/batch.h"
-#include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 
 namespace mercer::cuda {
 namespace {

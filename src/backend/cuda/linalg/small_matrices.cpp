@@ -5,9 +5,9 @@
 #include "backend/cuda/runtime/batch.h"
 #include "backend/cuda/runtime/kernels.h"
 #include "backend/cuda/runtime/workspace.h"
-#include "core/aligned.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 #include "kernels/cuda/common/arguments.h"
 #include "plan/gpu/small_tile.h"
 

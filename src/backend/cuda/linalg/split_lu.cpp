@@ -4,8 +4,8 @@
 #include <bit>
 
 #include "backend/cuda/linalg/triangles.h"
-#include "core/aligned.h"
 #include "core/integers.h"
+#include "core/system/aligned.h"
 
 namespace mercer::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/integers.h"
-#include "plan/forms/expanded.h"
+#include "plan/gpu/sums/expanded.h"
 
 namespace mercer::cuda {
 namespace {

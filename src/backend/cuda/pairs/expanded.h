@@ -2,7 +2,7 @@
 // the operands of both tiles. Which one's results stand is decided on the device.
 #pragma once
 
-#include "backend/cuda/pairs/panels.h"
+#include "backend/cuda/runtime/panels.h"
 
 namespace mercer::cuda {
 

@@ -3,7 +3,7 @@
 // make (kernels/cuda/pairs/pair_differences.cuh), from pieces. Which tile's results stand is decided on the device.
 #pragma once
 
-#include "backend/cuda/pairs/panels.h"
+#include "backend/cuda/runtime/panels.h"
 
 namespace mercer::cuda {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "backend/cuda/operations.h"
+#include "backend/cuda/pairs/operations.h"
 #include "backend/cuda/pairs/pair_values.h"
 #include "core/integers.h"
 

@@ -2,10 +2,10 @@
 #include <optional>
 
 #include "backend/cuda/gemm/matrix_products.h"
-#include "backend/cuda/operations.h"
-#include "backend/cuda/pairs/feature_ranges.h"
 #include "backend/cuda/pairs/mixed.h"
+#include "backend/cuda/pairs/operations.h"
 #include "backend/cuda/pairs/sum_planes.h"
+#include "backend/cuda/runtime/feature_ranges.h"
 #include "core/error.h"
 #include "core/integers.h"
 

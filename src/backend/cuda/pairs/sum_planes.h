@@ -1,5 +1,5 @@
-// Sums of a formula that has several, by products on tensor cores (plan/forms/sum_planes.h): planes of some rows of one
-// item of a batch, which the tile then reads as accumulators.
+// Sums of a formula that has several, by products on tensor cores (plan/gpu/sums/sum_planes.h): planes of some rows of
+// one item of a batch, which the tile then reads as accumulators.
 #pragma once
 
 #include <memory>

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/rehearsal.h"
 #include "core/devices/cuda_driver.h"
 #include "ir/expr/expr.h"
 #include "mercer/pairwise.h"

@@ -18,9 +18,9 @@
 #include "core/system/log.h"
 #include "core/system/mutex.h"
 #include "jit/quick_compile.h"
-#include "plan/forms/bare_sums.h"
 #include "plan/forms/rank_field.h"
 #include "plan/gpu/stored_sums.h"
+#include "plan/gpu/sums/bare_sums.h"
 
 namespace mercer::cuda {
 namespace {

@@ -99,7 +99,7 @@ struct PairKernels {
   std::vector<FullKernel<PairKernels>> full;
   bool are_quick() const;
 };
-/// What a first call runs where the kernels of its sums are at hand (plan/forms/bare_sums.h): these, which store the
+/// What a first call runs where the kernels of its sums are at hand (plan/gpu/sums/bare_sums.h): these, which store the
 /// sums, then what makes values of them in their places, of parameters that are arrays behind `uniforms`.
 struct BareSums {
   std::shared_ptr<const PairKernels> sums;

@@ -214,7 +214,7 @@ struct PairArguments {
   long long member_count;
   long long member_item_step[MERCER_MAX_AXES], member_out_step[MERCER_MAX_AXES];
   double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
-  const void* planes;      // [plane][m][plane_ld] sums of pairs that were computed before (plan/forms/sum_planes.h)
+  const void* planes;      // [plane][m][plane_ld] sums of pairs that were computed before (plan/gpu/sums/sum_planes.h)
   long long plane_ld, plane_step;
   // Sums on two sets of pipes; null: everything is computed from the values themselves.
   struct MixedState* mixed;

@@ -63,7 +63,7 @@ MERCER_INLINE void wait_for_differences(float (&d)[DIFFERENCES_A_THREAD]) {
 
 // Differences go in the order of the product's registers, the last ones first: the compiler then finds banks in which
 // a sum, a difference and what is made of it meet least. Points of a warp are stored so that row_of and col_of hold.
-// Formulas read nothing else here (plan/forms/differences.cpp).
+// Formulas read nothing else here (plan/gpu/sums/differences.cpp).
 MERCER_INLINE void add_differences(Accumulators& acc, const float (&d)[DIFFERENCES_A_THREAD]) {
 #pragma unroll
   for (int at = DIFFERENCES_A_THREAD - 1; at >= 0; --at) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/integers.h"
-#include "plan/forms/bilinear.h"
+#include "plan/gpu/sums/bilinear_tile.h"
 
 namespace mercer::plan {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/integers.h"
-#include "plan/forms/rank_field.h"
+#include "plan/gpu/rank_field_tile.h"
 
 namespace mercer::plan {
 namespace {

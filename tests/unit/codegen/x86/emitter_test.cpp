@@ -6,8 +6,8 @@
 
 #include "core/sanitized.h"
 #include "core/system/cpu_features.h"
+#include "plan/cpu/registers.h"
 #include "plan/cpu/rotation.h"
-#include "plan/registers.h"
 #include "unit/codegen/skeleton_check.h"
 
 namespace mercer {

@@ -9,8 +9,8 @@
 #include "ops/context.h"
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
-#include "plan/forms/differences.h"
 #include "plan/gpu/costs/costs.h"
+#include "plan/gpu/sums/differences.h"
 
 namespace mercer {
 namespace {

@@ -14,8 +14,8 @@
 #include "ops/context.h"
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
-#include "plan/forms/expanded.h"
 #include "plan/gpu/plan.h"
+#include "plan/gpu/sums/expanded.h"
 
 namespace mercer {
 namespace {

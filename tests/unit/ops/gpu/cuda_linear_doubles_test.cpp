@@ -5,10 +5,10 @@
 #include <string>
 
 #include "core/emulated.h"
+#include "ops/call/call.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
-#include "ops/pairs/call.h"
 #include "plan/gpu/costs/costs.h"
 #include "plan/gpu/field.h"
 

@@ -5,9 +5,9 @@
 #include <limits>
 #include <string>
 
+#include "ops/call/call.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
-#include "ops/pairs/call.h"
 #include "plan/gpu/costs/costs.h"
 #include "plan/gpu/field.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/testing.h"
 #include "jit/quick_compile.h"
-#include "ops/compile_sources.h"
+#include "ops/call/compile_sources.h"
 #include "ops/context.h"
 #include "ops/device_arrays.h"
 #include "ops/drawn_data.h"

@@ -9,12 +9,12 @@
 #include "ir/passes/point_form.h"
 #include "ir/passes/split.h"
 #include "mercer/zoo.h"
+#include "ops/call/call.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
-#include "ops/pairs/call.h"
-#include "plan/forms/rank_field.h"
 #include "plan/gpu/costs/costs.h"
+#include "plan/gpu/rank_field_tile.h"
 #include "plan/gpu/stored_sums.h"
 
 namespace mercer {

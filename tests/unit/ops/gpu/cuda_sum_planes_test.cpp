@@ -1,5 +1,5 @@
 // Formulas with several sums: those that are products of matrices are computed first, into planes of some rows, which
-// the tile reads beside the sums that it makes itself (plan/forms/sum_planes.h).
+// the tile reads beside the sums that it makes itself (plan/gpu/sums/sum_planes.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "ops/drawn_data.h"
 #include "ops/testing.h"
-#include "plan/forms/sum_planes.h"
+#include "plan/gpu/sums/sum_planes.h"
 
 namespace mercer {
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "core/emulated.h"
+#include "ops/call/call.h"
 #include "ops/drawn_data.h"
 #include "ops/expected_fields.h"
-#include "ops/pairs/call.h"
 
 namespace mercer {
 namespace {

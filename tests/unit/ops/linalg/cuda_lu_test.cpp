@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/rehearsal.h"
 #include "ops/context.h"
 #include "ops/linalg_mirror.h"
 #include "ops/testing.h"

@@ -1,8 +1,8 @@
 // Outer products of gradients against those of the oracle's gradients.
 #include <gtest/gtest.h>
 
+#include "ops/call/call.h"
 #include "ops/expected_fields.h"
-#include "ops/pairs/call.h"
 
 namespace mercer {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "core/emulated.h"
 #include "ir/passes/split.h"
+#include "ops/call/prepared.h"
 #include "ops/expected_fields.h"
-#include "ops/pairs/prepared.h"
 
 namespace mercer {
 namespace {

@@ -1,9 +1,9 @@
 // kernel_gradient and gradient_field against sums of the oracle's derivative, and against finite differences.
 #include "core/emulated.h"
 #include "core/sanitized.h"
+#include "ops/call/prepared.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
-#include "ops/pairs/prepared.h"
 
 namespace mercer {
 namespace {

@@ -6,13 +6,13 @@
 #include <random>
 #include <set>
 
-#include "backend/cuda/runtime/rehearsal.h"
+#include "backend/rehearsal.h"
 #include "ir/passes/split.h"
 #include "mercer/mercer.h"
+#include "ops/call/prepared.h"
 #include "ops/context.h"
 #include "ops/pairs/backward_call.h"
 #include "ops/pairs/backward_plan.h"
-#include "ops/pairs/prepared.h"
 #include "plan/gpu/floor.h"
 
 namespace mercer {

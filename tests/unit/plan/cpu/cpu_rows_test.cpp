@@ -13,7 +13,7 @@
 #include "ir/passes/passes.h"
 #include "mercer/formula.h"
 #include "plan/cpu/planner.h"
-#include "plan/registers.h"
+#include "plan/cpu/registers.h"
 
 namespace mercer::plan {
 namespace {

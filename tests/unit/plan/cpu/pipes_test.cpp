@@ -3,8 +3,8 @@
 
 #include "ir/passes/passes.h"
 #include "mercer/formula.h"
-#include "plan/registers.h"
-#include "plan/target.h"
+#include "plan/cpu/registers.h"
+#include "plan/cpu/target.h"
 #include "unit/codegen/random_program.h"
 
 namespace mercer::plan {

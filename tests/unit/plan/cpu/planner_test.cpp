@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "ir/passes/passes.h"
 #include "mercer/formula.h"
-#include "plan/registers.h"
+#include "plan/cpu/registers.h"
 
 namespace mercer::plan {
 namespace {

@@ -1,3 +1,0 @@
-// Sums of pairs for AVX2 and FMA.
-#define MERCER_SUM_TABLE sum_kernels_avx2
-#include "backend/cpu/pairs/pair_sums.inc"

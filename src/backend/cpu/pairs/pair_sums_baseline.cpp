@@ -1,3 +1,0 @@
-// Sums of pairs for plain x86-64.
-#define MERCER_SUM_TABLE sum_kernels_baseline
-#include "backend/cpu/pairs/pair_sums.inc"
