@@ -53,7 +53,8 @@ def namespace():
     torch = sys.modules.get("torch")
     return {
         **names, "mc": mc, "mercer": mercer, "np": np, "math": __import__("math"), "SVC": SVC,
-        "cross_val_score": cross_val_score, "X": x, "Z": z, "Y": x[::-1], "X_new": z, "x": x, "z": z,
+        "cross_val_score": cross_val_score, "X": x, "Z": z, "Y": x[::-1], "X_new": z,
+        "x": x, "z": z,
         "x1": x, "x2": z, "x_new": z, "y": y, "rows": x, "labels": (x[:, 0] > 0.5).astype(int),
         "operator": mc.linalg.KernelOperator(mc.gauss(), x, ridge=0.1), "torch": torch,
     }  # fmt: skip

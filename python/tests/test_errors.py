@@ -228,7 +228,8 @@ REFUSED = {
                                       "'bandwidth'?. Received 'bandwith'"),
     "SciPy's sparse": (lambda: mc.kernel_agop("l2", scipy_sparse.csr_matrix(X), Z, Z[:, 0]),
                        NotImplementedError,
-                       "kernel_agop: x must be a dense array; sparse ones are not offered. Received "
+                       "kernel_agop: x must be a dense array; sparse ones are not offered. "
+                       "Received "
                        "scipy.sparse._csr.csr_matrix; pass x.toarray()"),
     "SciPy's sparse z": (lambda: mc.kernel_gradient("l2", X, scipy_sparse.coo_array(Z), X[0]),
                          NotImplementedError,
