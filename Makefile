@@ -28,8 +28,9 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
              -not -name '*.pyc' -not -path '*/__pycache__/*')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup package demo test test-quick test-all test-cpp test-python fuzz fuzz-torch bench docs lint \
-  check-format check-commits format stubs asan tsan install-example deb check-deb wheels check-wheels check-package clean
+.PHONY: help setup package demo test test-quick test-all test-cpp test-python fuzz fuzz-torch bench bench-calls docs \
+  lint check-format check-commits format stubs asan tsan install-example deb check-deb wheels check-wheels check-package \
+  clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -106,6 +107,10 @@ fuzz-torch: $(PACKAGE) $(REQ_TEST)  ## CASES random nests of PyTorch's transform
 
 bench: $(PACKAGE) $(REQ_TEST)  ## throughput against other libraries, on a GPU too; kept in bench/results/runs
 	$(PY) -m mercer bench --keep
+
+bench-calls: $(PACKAGE)  ## microseconds of a call on tiny arrays, from C++ and from C
+	cmake --build $(BUILD) --target bench_calls
+	MERCER_THREADS=1 $(BUILD)/bench_calls
 
 docs: $(PACKAGE) $(REQ_DOCS)  ## the documentation as HTML, into docs/_build/html
 	$(PY) -m sphinx -q -b html docs docs/_build/html

@@ -99,3 +99,8 @@ install(EXPORT mercerTargets NAMESPACE mercer:: DESTINATION ${mercer_package_dir
 install(FILES ${PROJECT_BINARY_DIR}/mercerConfig.cmake ${PROJECT_BINARY_DIR}/mercerConfigVersion.cmake
         DESTINATION ${mercer_package_dir} COMPONENT cpp)
 install(FILES ${PROJECT_BINARY_DIR}/mercer.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT cpp)
+
+if(MERCER_TESTS)
+  add_executable(bench_calls EXCLUDE_FROM_ALL bench/bench_calls.cpp)
+  target_link_libraries(bench_calls PRIVATE mercer::mercer)
+endif()
