@@ -153,7 +153,7 @@ install-example: $(PACKAGE)  ## install the libraries into build/prefix, then bu
 	cmake --build $(BUILD) --target mercer mercer_static mercer_fastkron
 	cmake --install $(BUILD) --component cpp --prefix $(PREFIX)
 	$(PY) tools/check_symbols.py $(PREFIX)
-	$(PY) tools/check_headers.py $(PREFIX)
+	$(PY) tools/check_headers.py $(PREFIX) docs/guide/*.md docs/reference/*.md
 	cmake -S examples/cpp -B build/example -G Ninja -DCMAKE_PREFIX_PATH=$(PREFIX)
 	cmake --build build/example
 	ctest --test-dir build/example --output-on-failure
@@ -161,6 +161,9 @@ install-example: $(PACKAGE)  ## install the libraries into build/prefix, then bu
 	  $(CXX) -std=c++20 examples/cpp/kronecker.cpp -o build/example/by_pkg_config \
 	    $$(pkg-config --cflags --libs mercer) -Wl,-rpath,$$(pkg-config --variable=libdir mercer)
 	build/example/by_pkg_config
+	cmake --build $(BUILD) --target emulated_driver emulated_nvrtc
+	LD_LIBRARY_PATH=$(BUILD)/emulator MERCER_NVRTC=$(BUILD)/emulator/libnvrtc.so.13 MERCER_CACHE_DIR=off \
+	  build/example/cuda_stream | grep "on a GPU.*right"
 	cmake -S examples/c -B build/example_c -G Ninja -DCMAKE_PREFIX_PATH=$(PREFIX)
 	cmake --build build/example_c
 	build/example_c/grid

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""``check_headers.py PREFIX``: each installed header stands alone, and its examples compile.
+"""``check_headers.py PREFIX PAGE…``: each installed header stands alone, and examples compile.
 
-What lies between \\code and \\endcode in a comment of a header is taken for the body of a function
-that finds some arrays, a formula and arguments declared.
+What lies between \\code and \\endcode in a comment of a header, or in a block of C++ on a page, is
+taken for the body of a function that finds some arrays, a formula and arguments declared.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ GIVEN = """
 extern const mercer::Formula f;
 extern const mercer::Arguments arguments;
 extern const mercer::Tensor x, z, out;
+extern const std::vector<mercer::Tensor> factors;
+extern const mercer::kron::Options options;
 """
 OF_C = "mercer_tensor x = {}, z = {}, out = {};"
 
@@ -29,6 +31,14 @@ def examples(header: pathlib.Path) -> list[str]:
     text = header.read_text("utf-8")
     found = re.findall(r"^ *///? ?\\code$(.*?)^ *///? ?\\endcode$", text, re.S | re.M)
     return [re.sub(r"^ *///? ?", "", code, flags=re.M) for code in found]
+
+
+def blocks(page: pathlib.Path) -> list[str]:
+    return re.findall(r"^```cpp\n(.*?)^```", page.read_text("utf-8"), re.S | re.M)
+
+
+def body(number: int, given: str, code: str) -> str:
+    return f"void example_{number}() {{ {given}\n{code}}}\n"
 
 
 def compiles(text: str, suffix: str, options: list[str]) -> str:
@@ -54,7 +64,9 @@ def main() -> int:
             faults.append(f"{header}: has no example\n")
         arrays = OF_C if header == of_c else ""
         for code in found:
-            bodies.append(f"void example_{len(bodies)}() {{ {arrays}\n{code}}}\n")
+            bodies.append(body(len(bodies), arrays, code))
+    for code in [code for page in sys.argv[2:] for code in blocks(pathlib.Path(page))]:
+        bodies.append(body(len(bodies), "using namespace mercer;", code))
     faults.append(compiles(alone + GIVEN + "".join(bodies), ".cpp", cpp))
     faults += [compiles(f'#include "mercer/{h.name}"\n', ".cpp", cpp) for h in headers]
     print(
