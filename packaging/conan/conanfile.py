@@ -1,4 +1,7 @@
-"""``conan create packaging/conan --build=missing``: the library of this checkout as a package."""
+"""This checkout as a package.
+
+``conan create packaging/conan -s compiler.cppstd=20 --build=missing``
+"""
 
 import os
 import re
