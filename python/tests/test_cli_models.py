@@ -102,6 +102,21 @@ def test_a_file_predicts_as_the_estimator_itself(name, monkeypatch):
     assert found.estimator.get_params() == fitted[0].estimator.get_params()
 
 
+def test_a_fit_of_a_device_predicts_on_the_host():
+    """As a fit with --set device=cuda leaves it: tensors, in a space of PyTorch."""
+    torch = pytest.importorskip("torch")
+    table = files.read_table("t.csv")
+    columns = models.Columns.of(table, ["a", "b", "town"])
+    x, y = columns(table), table.columns["price"]
+    fitted = models.package().KernelRidge(device="cpu").fit(torch.tensor(x), torch.tensor(y))
+    assert isinstance(fitted.X_fit_, torch.Tensor)
+    models.Model(columns, "price", fitted).save("m.npz")
+    found = models.Model.load("m.npz")
+    assert found.estimator.device is None
+    exact = models.package().KernelRidge().fit(x, y).predict(x)
+    np.testing.assert_allclose(found.estimator.predict(x), exact, rtol=1e-8)
+
+
 def test_columns_are_scaled_and_words_become_columns():
     columns = models.Columns.of(files.read_table("t.csv"), ["a", "town"], slice(0, 50))
     x = columns(files.read_table("t.csv"))

@@ -148,6 +148,10 @@ class Model:
             raise Refusal(f"{path}: must be a model of mercer fit. Received {error}") from error
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module(_MODULES + name)
+
+
 def package() -> Any:
     """``mercer.models``, which needs scikit-learn."""
     return importlib.import_module("mercer.models")
@@ -167,7 +171,7 @@ def _read(written: Any, arrays: Any) -> Any:
 
 
 def _write_array(value: np.ndarray, _: Any, arrays: dict[str, np.ndarray]) -> str:
-    arrays[f"a{len(arrays)}"] = value
+    arrays[f"a{len(arrays)}"] = np.asarray(_module("_arrays").host(value))
     return f"a{len(arrays) - 1}"
 
 
@@ -181,6 +185,8 @@ def _write_formula(value: Any, *_: Any) -> str:
 def _write_record(value: Any, write: Callable[[Any], Any], _: Any) -> list[Any]:
     name = AS.get(type(value).__name__, type(value).__name__)
     fields = [field.name for field in dataclasses.fields(_record(name))]
+    if name == "Space":  # arrays of a file are of the host
+        value = _record(name)("numpy", "cpu", value.dtype)
     return [name, [[field, write(getattr(value, field))] for field in fields]]
 
 
@@ -190,7 +196,7 @@ def _read_record(content: Any, read: Callable[[Any], Any], _: Any) -> Any:
 
 
 def _record(name: str) -> Any:
-    return getattr(importlib.import_module(_MODULES + RECORDS[name]), name)
+    return getattr(_module(RECORDS[name]), name)
 
 
 def _is_record(value: Any) -> bool:
@@ -207,7 +213,8 @@ def _is_estimator(value: Any) -> bool:
 
 def _write_estimator(value: Any, write: Callable[[Any], Any], _: Any) -> list[Any]:
     """Those of the leaves of a tree are in their estimator."""
-    state = [[key, write(part)] for key, part in vars(value).items() if key not in LEFT]
+    held = {key: None if key == "device" else part for key, part in vars(value).items()}
+    state = [[key, write(part)] for key, part in held.items() if key not in LEFT]
     return [type(value).__name__, state]
 
 
@@ -221,7 +228,10 @@ def _read_estimator(content: Any, read: Callable[[Any], Any], _: Any) -> Any:
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufU"
+    """Of NumPy, and what a fit left on a device."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.dtype.kind in "biufU"
+    return type(value).__module__.partition(".")[0] in ("torch", "cupy") and hasattr(value, "shape")
 
 
 #: Kind -> (whether a value is one, what is written, what is read back).
