@@ -267,7 +267,7 @@ def test_rests_before_calls_that_heat_the_card(monkeypatch):
 def test_without_a_gpu_it_says_so(capsys, monkeypatch):
     monkeypatch.setattr(gpu_machine, "why_not", lambda device="cuda:0": "there is none")
     monkeypatch.setattr(command, "_on_cpu", lambda rows, options: 0)
-    with pytest.raises(SystemExit, match="there is none"):
+    with pytest.raises(ValueError, match="there is none"):
         benchmarks.main(["--device", "cuda"])
     assert benchmarks.main([]) == 0
     assert capsys.readouterr().out == "No rows of a GPU: there is none.\n"
@@ -321,7 +321,7 @@ def test_names_of_kept_results(commit, name):
 def test_list(capsys):
     assert benchmarks.main(["--list", "--device", "cuda"]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{name} (GPU)" for name in ROWS]
-    with pytest.raises(SystemExit, match="no such row: p9"):
+    with pytest.raises(ValueError, match="no such row: p9"):
         benchmarks.main(["--device", "cuda", "--only", "p9"])
 
 

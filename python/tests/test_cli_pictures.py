@@ -101,6 +101,7 @@ def test_as_a_picture(capsys):
         ("bench --from none.json --plot b.png", "none.json: must be a JSON file"),
         ("bench --from x.npy --plot b.png", "x.npy: must be a JSON file"),
         ("bench --from empty.json --plot b.png", "b.png: a plot needs a row with a time"),
+        ("bench --device cpu --only l9 --plot b.png", "no such row: l9. The rows are l1,"),
         ("bench --quick --plot b.svg", "b.svg: the suffix must be .png"),
     ],
 )

@@ -1,7 +1,7 @@
-"""``python -m mercer.benchmarks``."""
+"""``python -m mercer.benchmarks``: ``mercer bench`` by another name."""
 
 import sys
 
-from .command import main
+from mercer._cli.program import main
 
-sys.exit(main())
+sys.exit(main(["bench", *sys.argv[1:]]))

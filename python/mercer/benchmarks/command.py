@@ -66,7 +66,7 @@ def _chosen(only: str | None, rows: dict, known: Sequence[str]) -> dict:
     names = [name.strip() for name in only.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise SystemExit(f"no such row: {', '.join(unknown)}. The rows are {', '.join(known)}.")
+        raise ValueError(f"no such row: {', '.join(unknown)}. The rows are {', '.join(known)}.")
     return {name: rows[name] for name in names if name in rows}
 
 
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     gpu_rows = _chosen(options.only, gpu_rows, known)
     missing = gpu_machine.why_not(device) if gpu_rows else ""
     if missing and not on_cpu:
-        raise SystemExit(f"no rows of a GPU: {missing}.")
+        raise ValueError(f"no rows of a GPU: {missing}.")
     code = _on_cpu(cpu_rows, options) if cpu_rows else 0
     if missing:
         print(f"No rows of a GPU: {missing}.")
