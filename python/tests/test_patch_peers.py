@@ -246,7 +246,6 @@ sys.exit(code)
 """
 
 
-@pytest.mark.long
 def test_scikit_learns_own_tests_pass_with_our_functions(tmp_path):
     if importlib.util.find_spec("sklearn.metrics.tests") is None:
         pytest.skip("scikit-learn without its tests")

@@ -104,7 +104,6 @@ def test_faiss():
     np.testing.assert_allclose(chosen, np.sort(offered, axis=1)[:, :5], rtol=1e-4)
 
 
-@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_botorch():
     names = run("BoTorch")
