@@ -296,15 +296,16 @@ def pdist(
     >>> mc.pdist(np.array([[0.0], [1.0], [3.0]]))
     array([1., 3., 2.])
     """
-    x, w = _read("pdist", x, None, w)[::2]
-    f, (x,), w = _distance("pdist", p, metric, (x,), w, params)
-    xp, count = _module(x, "pdist"), x.shape[-2]
+    points, w = _read("pdist", x, None, w)[::2]
+    options: dict[str, Any] = params
+    f, (points,), w = _distance("pdist", p, metric, (points,), w, params)
+    xp, count = _module(points, "pdist"), points.shape[-2]
     rows = max(1, min(count, _BLOCK // max(count, 1)))
     parts = []
     for first in range(0, max(count, 1), rows):
-        taken = x[..., first : first + rows, :]
-        rest = None if rows >= count else x[..., first:, :]
-        d = _verbs.pairwise(f, taken, rest, w=w, i_offset=first, j_offset=first, **params)
+        taken = points[..., first : first + rows, :]
+        rest = None if rows >= count else points[..., first:, :]
+        d = _verbs.pairwise(f, taken, rest, w=w, i_offset=first, j_offset=first, **options)
         parts.append(d[(..., *_above(d.shape[-2], d.shape[-1], xp, d))])
     return parts[0] if len(parts) == 1 else xp.concatenate(parts, -1)
 
@@ -331,8 +332,8 @@ def squareform(d: ArrayT, force: str = "no", checks: bool = True) -> ArrayT:
            [1., 0., 2.],
            [3., 2., 0.]])
     """
-    d = _array_likes.points("squareform", d)[0]
-    xp, shape = _module(d, "squareform"), tuple(d.shape)
+    given: Any = _array_likes.points("squareform", d)[0]
+    xp, shape = _module(given, "squareform"), tuple(given.shape)
     wanted = {"no": (1, 2), "tomatrix": (1,), "tovector": (2,)}.get(force)
     if wanted is None:
         raise ValueError(
@@ -343,7 +344,7 @@ def squareform(d: ArrayT, force: str = "no", checks: bool = True) -> ArrayT:
         raise ValueError(
             f"squareform: d must be {' or '.join(kinds[n] for n in wanted)}. Received {shape}"
         )
-    return _to_matrix(d, xp) if len(shape) == 1 else _to_vector(d, checks, xp)
+    return _to_matrix(given, xp) if len(shape) == 1 else _to_vector(given, checks, xp)
 
 
 def _to_matrix(d: Any, xp: Any) -> Any:
@@ -393,22 +394,22 @@ def paired_distances(
     >>> mc.paired_distances(np.array([[0.0, 0.0], [1.0, 1.0]]), np.array([[3.0, 4.0], [1.0, 1.0]]))
     array([5., 0.])
     """
-    x, z, w = _read("paired_distances", x, z, w)
-    _check(x, z)
-    if x.shape[-2] != z.shape[-2]:
+    one, other, w = _read("paired_distances", x, z, w)
+    _check(one, other)
+    if one.shape[-2] != other.shape[-2]:
         raise ValueError(
             f"paired_distances: x and z must have the same number of points. "
-            f"Received {tuple(x.shape)} and {tuple(z.shape)}"
+            f"Received {tuple(one.shape)} and {tuple(other.shape)}"
         )
-    f, (x, z), w = _distance("paired_distances", p, metric, (x, z), w, params)
+    f, (one, other), w = _distance("paired_distances", p, metric, (one, other), w, params)
     if re.search(r"\b[ij]\b", str(f)):
         raise ValueError(f"paired_distances: a formula must not read i or j. Received {f}")
     params = {name: _with_axis(value) for name, value in params.items()}
-    xp, count = _module(x, "paired_distances"), x.shape[-2]
+    xp, count = _module(one, "paired_distances"), one.shape[-2]
     # Gradients take pairs alone: 0 times what is NaN at a pair beside the diagonal would be NaN.
     whole = 0 if _is_torch(xp) else count - count % _SIDE
     parts = [
-        _diagonal(f, x[..., first:last, :], z[..., first:last, :], w, params, side, xp)
+        _diagonal(f, one[..., first:last, :], other[..., first:last, :], w, params, side, xp)
         for first, last, side in ((0, whole, _SIDE), (whole, count, 1))
         if first < last or last == count == 0
     ]

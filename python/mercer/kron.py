@@ -64,7 +64,8 @@ def intermediates(
         verb in ("matmul", "kron_matmul"),
         f'kron.intermediates: the verb must be matmul or kron_matmul. Received "{verb}"',
     )
-    left, sides = verb == "kron_matmul", list(factors)
+    left, array = verb == "kron_matmul", _typing.cast("_typing.Any", x)
+    sides: list[_typing.Any] = list(factors)
     turned = transpose_factors
     flags = [turned] * len(sides) if isinstance(turned, bool) else list(turned)
     _require(
@@ -77,12 +78,13 @@ def intermediates(
         matrix = factor[:, None] if factor.ndim == 1 else factor
         is_row = factor.ndim > 1 and left
         sides[i] = matrix.swapaxes(-1, -2) if flag != is_row else matrix
-    rows = x[None] if x.ndim == 1 else x.swapaxes(-1, -2) if transpose_x != left else x
+    turned_x = array.swapaxes(-1, -2) if transpose_x != left and array.ndim > 1 else array
+    rows = array[None] if array.ndim == 1 else turned_x
     wanted = _math.prod(side.shape[-2] for side in sides)
     _require(
         rows.shape[-1] == wanted,
         "kron.intermediates: op(x) must have the product of the extents of op(factors), "
-        f"{wanted}. Received shape {tuple(x.shape)}",
+        f"{wanted}. Received shape {tuple(array.shape)}",
     )
     kept: list[_typing.Any] = []
     for i in reversed(range(len(sides))):
@@ -136,17 +138,18 @@ def solve(
     """
     sizes = _sizes("kron.solve", factors)
     shifted = _is_shift("kron.solve", shift)
-    order, is_vector = _math.prod(sizes), b.ndim == 1
+    right: _typing.Any = b
+    order, is_vector = _math.prod(sizes), right.ndim == 1
     _require(
-        b.ndim >= 1 and b.shape[-1 if is_vector else -2] == order,
+        right.ndim >= 1 and right.shape[-1 if is_vector else -2] == order,
         f"kron.solve: b must have the shape [..., n, C] or [n], n = {order}, the product of the "
-        f"orders of the factors. Received {tuple(b.shape)}",
+        f"orders of the factors. Received {tuple(right.shape)}",
     )
     _require(
         not shifted or jitter is None,
         f"kron.solve: jitter must be None where shift is not 0. Received {jitter} and {shift}",
     )
-    x = b[:, None] if is_vector else b
+    x = right[:, None] if is_vector else right
     if shifted:
         x = _solve_shifted(factors, x, shift)
     else:
@@ -246,7 +249,8 @@ def logdet(
     sizes = _sizes("kron.logdet", factors)
     library = _namespace_of(factors[0])
     if _is_shift("kron.logdet", shift):
-        sums = eigh(factors)[0] + shift
+        values: _typing.Any = eigh(factors)[0]
+        sums = values + shift
         if _is_followed((sums,)):
             from mercer._torch import kron_shift
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import doctest
-import sys
+import math
 import warnings
 
 import mercer as mc
@@ -49,14 +49,13 @@ def namespace():
     rng = np.random.default_rng(0)
     x, z = rng.random((40, 3)), rng.random((30, 3))
     y = x[:, 0] + 0.1 * rng.random(40)
+    operator = mc.linalg.KernelOperator("gauss", x, ridge=0.1)
     names = {name: getattr(mercer.models, name) for name in mercer.models.__all__}
-    torch = sys.modules.get("torch")
     return {
-        **names, "mc": mc, "mercer": mercer, "np": np, "math": __import__("math"), "SVC": SVC,
-        "cross_val_score": cross_val_score, "X": x, "Z": z, "Y": x[::-1], "X_new": z,
-        "x": x, "z": z,
-        "x1": x, "x2": z, "x_new": z, "y": y, "rows": x, "labels": (x[:, 0] > 0.5).astype(int),
-        "operator": mc.linalg.KernelOperator(mc.gauss(), x, ridge=0.1), "torch": torch,
+        **names, "mc": mc, "mercer": mercer, "np": np, "math": math, "SVC": SVC,
+        "cross_val_score": cross_val_score, "operator": operator,
+        "X": x, "Z": z, "Y": x[::-1], "X_new": z, "x": x, "z": z, "x1": x, "x2": z, "x_new": z,
+        "y": y, "rows": x, "labels": (x[:, 0] > 0.5).astype(int),
     }  # fmt: skip
 
 
