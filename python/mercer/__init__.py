@@ -53,16 +53,17 @@ from mercer.errors import CompileError, DeviceError, DtypeError, LinAlgError
 # `from mercer import *` leaves Python's own sum, max, abs and their like alone.
 __all__ = [
     "CompileError", "DeviceError", "DtypeError", "Expr", "K", "Kernel", "LinAlgError", "acos",
-    "asin", "atan2", "cdist", "ceil", "clear_plans", "col", "copysign", "cos", "differentiate",
-    "dot", "equal", "erf", "errors", "exp", "exp2", "explain", "expm1", "floor", "fma",
+    "asin", "atan2", "block_ranges", "cdist", "ceil", "clear_plans", "cluster_ranges", "col",
+    "copysign", "cos", "csr_rows", "differentiate", "dot", "edge_product", "edge_reduce",
+    "edges", "equal", "erf", "errors", "exp", "exp2", "explain", "expm1", "floor", "fma",
     "get_num_threads", "get_precision", "get_target", "gradient_field", "i", "info", "j",
     "kernel", "kernel_agop", "kernel_gradient", "kernel_matrix", "kernel_product",
-    "kernel_reduce", "knn", "kron", "linalg", "log", "log1p", "log2", "logical_and",
-    "logical_not", "logical_or", "logsumexp", "maximum", "mean", "metric", "minimum", "norm",
-    "not_equal", "options", "paired_distances", "pairwise", "param", "parameter_gradient",
-    "parse", "patch", "pdist", "plan_count", "prod", "ptx", "rcp", "reduce", "row", "rsqrt",
-    "set_num_threads", "set_precision", "set_target", "sign", "sin", "sqrt", "square",
-    "squareform", "tanh", "tune", "unpatch", "w", "where", "workspace_size", "x", "xlogy", "z",
-    "zoo",
+    "kernel_reduce", "knn", "knn_graph", "kron", "linalg", "log", "log1p", "log2",
+    "logical_and", "logical_not", "logical_or", "logsumexp", "maximum", "mean", "metric",
+    "minimum", "norm", "not_equal", "options", "paired_distances", "pairwise", "param",
+    "parameter_gradient", "parse", "patch", "pdist", "plan_count", "prod", "ptx",
+    "radius_neighbors", "rcp", "reduce", "row", "rsqrt", "set_num_threads", "set_precision",
+    "set_target", "sign", "sin", "sqrt", "square", "squareform", "tanh", "tune", "unpatch", "w",
+    "where", "workspace_size", "x", "xlogy", "z", "zoo",
 ]  # fmt: skip
 __all__ += zoo.__all__

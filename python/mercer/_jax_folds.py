@@ -22,7 +22,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from mercer import _jax_pairs, _jax_sharding, _mercer
+from mercer import _array_likes, _jax_pairs, _jax_sharding, _mercer
 from mercer._derived import leaves, parsed
 from mercer._jax_pairs import Form, Pairs
 
@@ -88,7 +88,7 @@ def _types(form: Form, shapes: Sequence[Any], count: int, computing: Any) -> lis
 
 def _computing(form: Form, operands: Sequence[Any]) -> Any:
     x = operands[form.operands.index("x")]
-    return _jax_pairs.computing_type(x.dtype)
+    return _array_likes.computing_type(x.dtype)
 
 
 def _abstract(*operands: Any, form: Form, count: int) -> list[Any]:
@@ -131,7 +131,10 @@ def _lowered(*operands: Any, form: Form, count: int) -> Any:
 def _computed(operands: Sequence[Any], form: Form, count: int) -> Any:
     pairs, matrices = _jax_pairs.unpacked(operands, form)
     operation = _OPERATIONS.get(form.kind, "kernel_reduce")
-    settings = {"knn": {"k": np.int64(count)}, "kernel_reduce": {"reduce": form.kind}}
+    settings: dict[str, dict[str, Any]] = {
+        "knn": {"k": np.int64(count)},
+        "kernel_reduce": {"reduce": form.kind},
+    }
     types = _types(form, [o.shape for o in operands], count, pairs.type)
     arrays = {**pairs.arrays, **matrices}
     found = _jax_pairs.engine(operation, pairs, arrays, types, **settings.get(operation, {}))

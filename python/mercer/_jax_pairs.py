@@ -216,7 +216,9 @@ def _bind(pairs: Pairs, kind: str, wrt: str = "", **matrices: Any) -> Any:
 
 def unpacked(operands: Sequence[Any], form: Form) -> tuple[Pairs, dict[str, Any]]:
     """The pairs, and the matrices beside them."""
-    arrays, directions, matrices = {}, [], {}
+    arrays: dict[str, Any] = {}
+    matrices: dict[str, Any] = {}
+    directions: list[Any] = []
     for name, operand in zip(form.operands, operands, strict=True):
         if name[0] == "d":
             directions.append(operand)

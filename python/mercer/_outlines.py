@@ -37,7 +37,12 @@ def described(
     Without descriptions everything stays, ``device`` too: it may be a parameter of the formula.
     """
     found: list[Any] = []
-    _walk(list(args) + list(kwargs.values()), lambda x: found.append(x) or x)
+
+    def noted(outline: Any) -> Any:
+        found.append(outline)
+        return outline
+
+    _walk(list(args) + list(kwargs.values()), noted)
     if not found:
         return args, kwargs
     rest = dict(kwargs)

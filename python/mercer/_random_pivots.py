@@ -74,7 +74,7 @@ class Draws:
         least = np.maximum(
             self.random.uniform(size=len(proposed)) * self.left[proposed], self.least
         )
-        rest, found = square.copy(), []
+        rest, found = square.copy(), list[int]()
         for i, bound in enumerate(least):
             if len(found) < most and rest[i, i] > bound:
                 column = rest[:, i] / np.sqrt(rest[i, i])

@@ -99,4 +99,5 @@ def tune_shape(
         return normal.to(kind)
 
     v = torch.ones(n, device=device, dtype=computed) if verb == "kernel_product" else None
-    return tune(f, points(m), points(n), verb=verb, v=v, progress=True, **params)
+    options: dict[str, Any] = params
+    return tune(f, points(m), points(n), verb=verb, v=v, progress=True, **options)

@@ -24,7 +24,7 @@ class Array(Protocol):
 
 
 #: An array of NumPy, PyTorch, CuPy, JAX or another library with DLPack; one library a call.
-ArrayT = TypeVar("ArrayT")
+ArrayT = TypeVar("ArrayT", bound=Any)
 #: NumPy's arrays have the type of their elements in their own, so indices beside values are said.
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 Numbers: TypeAlias = NDArray[ScalarT]

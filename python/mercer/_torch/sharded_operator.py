@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from mercer import _mercer, _verbs
+from mercer._derived import leaves
 from mercer._torch import agreement
-from mercer._torch.operands import leaves
 from mercer._torch.sharded import first_of
 from mercer.errors import DtypeError
 

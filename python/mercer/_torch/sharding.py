@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
-from mercer._torch.operands import Pairs, leaves
+from mercer._derived import leaves
+from mercer._torch.operands import Pairs
 
 try:
     from torch.distributed.tensor._op_schema import (

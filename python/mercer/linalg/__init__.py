@@ -61,7 +61,7 @@ if _typing.TYPE_CHECKING:
     from mercer.linalg._stochastic import InvQuadLogdet as _InvQuadLogdet
 
     @_typing.overload
-    def inv_quad_logdet(  # type: ignore[overload-overlap]
+    def inv_quad_logdet(
         a: KernelOperator, b: _ArrayT, *, n_probes: int = 16,
         preconditioner: Preconditioner | None = None, tol: float | None = None,
         max_iter: int | None = None, seed: int = 0, progress: bool = False,

@@ -94,8 +94,8 @@ class KernelModel(MayBePrecomputed):
               **fitted: Any) -> None:  # fmt: skip
         """Writes what a fit found; ``fitted`` has X_fit_, or centers_ and their sums."""
         for name in ("X_fit_", "centers_", "_moments"):
-            vars(self).pop(name, None)
-        vars(self).update(fitted)
+            self.__dict__.pop(name, None)
+        self.__dict__.update(fitted)
         self._kernel, self._space, self._points = kernel, data.space, points
         self.dual_coef_, self.bandwidth_ = solution.coef, kernel.bandwidth
         self.solver_, self.n_iter_ = solution.solver, solution.n_iter

@@ -37,7 +37,7 @@ def formula_of(kernel: Any, kernel_params: Mapping[str, float] | None) -> mc.Ker
             "kernel must be a function of two points, whose length scales are fitted. "
             f"Received {kernel!r}"
         )
-    given = dict(kernel_params or {})
+    given: dict[str, Any] = dict(kernel_params or {})
     if isinstance(kernel, str) and kernel in ZOO:
         unit = {"gamma": 0.5} if ZOO[kernel] == "rbf" else {}
         formula = mc.metric(kernel, **{**unit, **given})

@@ -215,7 +215,7 @@ def gradient_of_rows(f: Any, rows: Any, x: Any, own: Sequence[Any], every: Seque
 
 
 def _offset(f: Any, rows: slice) -> dict[str, int]:
-    from mercer._torch.operands import leaves
+    from mercer._derived import leaves
 
     return {"i_offset": rows.start} if leaves(str(f)) & {"i", "j"} else {}
 

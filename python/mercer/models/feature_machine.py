@@ -45,7 +45,7 @@ class _FeatureMachine(Rounds):
         """For targets [n, k]; held: X_val and targets of it. Writes what was found."""
         space, seed = data.space, check_random_state(self.random_state).randint(2**31 - 1)
         for name in (*_OF_ROUNDS, *_OF_TREES):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         self._encoder = fit_encoder(
             self.categorical_features, data.x, getattr(self, "feature_names_in_", None)
         )

@@ -247,7 +247,7 @@ class GaussianProcessRegressor(GaussianProcess):
         self._posterior = SolvedPosterior(given.f, self.amplitude_, scaled, coef, solver)
         self._keep(task, given, coef)
         self._iterative = options
-        vars(self).pop("L_", None)
+        self.__dict__.pop("L_", None)
         self.log_marginal_likelihood_value_, self.log_marginal_likelihood_error_ = likelihood.value(
             best.theta
         )

@@ -136,7 +136,7 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
         except mc.LinAlgError as error:
             raise self._not_definite(kernel, data, weights) from error
         for name in ("X_fit_", "centers_"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         if self.centers is None:
             self.X_fit_, self._points = data.x, expansion.x
         else:

@@ -300,7 +300,7 @@ class KernelRidgeClassifier(ClassifierScore, ClassifierMixin, _Ridge):
         self.classes_, numbers = encode(self, data.y)
         targets = 2 * indicator(numbers, len(self.classes_), data.space) - 1
         solution = self._fit(data, targets, keep_factor=self.probability)
-        vars(self).pop("_slope", None)
+        self.__dict__.pop("_slope", None)
         if self.probability:
             self._slope = self._calibrated(data, targets, solution)
         return self

@@ -101,7 +101,8 @@ class MMD(BaseEstimator):
     def _run(self, X: Any, Y: Any, count: int) -> tuple[np.ndarray, float, str]:
         """(the statistic, then its permutations; the mean of |K|; the dtype)."""
         check(self)
-        require_memory(self, X), require_memory(self, Y, "Y")
+        require_memory(self, X)
+        require_memory(self, Y, "Y")
         if isinstance(self.kernel, str) and self.kernel == PRECOMPUTED:
             raise InvalidParameterError(
                 "The 'kernel' parameter of MMD must be of points. Got 'precomputed' instead."
@@ -215,7 +216,8 @@ class HSIC(BaseEstimator):
         for side, kernel in (("x", self.kernel_x), ("y", self.kernel_y)):
             if isinstance(kernel, str) and kernel == PRECOMPUTED:
                 refuse_ignored(self, f"kernel_{side}='precomputed'", f"bandwidth_{side}")
-        require_memory(self, X), require_memory(self, Y, "Y")
+        require_memory(self, X)
+        require_memory(self, Y, "Y")
         check_consistent_length(X, Y)
         rng = check_random_state(self.random_state)
         data = validate(BaseEstimator(), X, device=self.device, min_samples=4)
@@ -226,7 +228,8 @@ class HSIC(BaseEstimator):
                 check_precomputed(points)
         f = fit_kernel(self.kernel_x, x, space, bandwidth=self.bandwidth_x, random_state=rng)
         g = fit_kernel(self.kernel_y, y, space, bandwidth=self.bandwidth_y, random_state=rng)
-        f.require_symmetric(), g.require_symmetric()
+        f.require_symmetric()
+        g.require_symmetric()
         orders = np.stack([np.arange(n), *(rng.permutation(n) for _ in range(count))])
         k, sums = _row_sums(f, x, space), _row_sums(g, y, space)
         traces = _traces(f, x, g, y, orders, space)

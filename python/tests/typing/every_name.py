@@ -99,6 +99,22 @@ def pairs(f: mc.Kernel) -> tuple[Floats, Integers]:
     return found, indices
 
 
+def chosen_pairs() -> Floats:
+    rows, cols = np.array([0, 0, 3]), np.array([1, 2, 0])
+    values: Floats = mc.edges("l1", x, z, rows, cols)
+    summed: Floats = mc.edge_product("l1", x, z, rows, cols, v)
+    largest: Floats = mc.edge_reduce("l1", x, z, rows, cols, "max")
+    pointers, indices, near = mc.radius_neighbors("l1", x, None, 0.5)
+    graph = mc.knn_graph("l1", x, None, 2)
+    assert mc.csr_rows(pointers).shape == indices.shape == near.shape
+    order, intervals = mc.cluster_ranges(labels)
+    ranges = mc.block_ranges(intervals, intervals, np.eye(len(intervals), dtype=bool))
+    blocks: Floats = mc.kernel_product("l1", x[order], None, x[order, 0], ranges=ranges)
+    assert len(graph) == 3
+    assert values.ndim == summed.ndim == largest.ndim
+    return blocks
+
+
 def algebra() -> Floats:
     a: Floats = mc.kernel_matrix(mc.gauss(), x) + np.eye(12)
     factor: Floats = linalg.cholesky(a)
@@ -196,6 +212,7 @@ def main() -> None:
     formulas()
     named()
     pairs(kernels())
+    chosen_pairs()
     algebra()
     products()
     settings()
