@@ -113,7 +113,7 @@ bench-calls: $(PACKAGE)  ## microseconds of a call on tiny arrays, from C++ and 
 	MERCER_THREADS=1 $(BUILD)/bench_calls
 
 docs: $(PACKAGE) $(REQ_DOCS)  ## the documentation as HTML, into docs/_build/html
-	$(PY) -m sphinx -q -b html docs docs/_build/html
+	$(PY) -m sphinx -q -W --keep-going -b html docs docs/_build/html
 
 lint: $(REQ_TEST)  ## style of the Python code, order of the layers, size of the files, one version
 	$(VENV)/bin/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import pathlib
 import re
 import shlex
@@ -22,18 +23,24 @@ NEEDS = re.compile(r"# Needs (.+)\.\n")
 GPUS = {"an NVIDIA GPU": 1, "two NVIDIA GPUs": 2}
 # What a page may import; where one is not installed, the page ends.
 OPTIONAL = {
-    "dask", "flax", "gpytorch", "h5py", "jax", "mpi4py", "optax", "scipy", "sklearn", "torch",
-    "zarr",
+    "dask", "gpytorch", "h5py", "jax", "mpi4py", "optax", "scipy", "sklearn", "torch", "zarr",
 }  # fmt: skip
 # Pages whose code other tests run: all ranks in test_linalg_distributed.py, and test_recipes.py.
 OF_OTHERS = {"distributed_matrices", "recipes"}
 # What GitHub and Sphinx colour; directives of MyST have braces.
 LANGUAGES = {"", "c", "cmake", "cpp", "python", "sh", "text"}
+MADE = {"_build", "gallery"}
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
-    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in path.parts),
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if not MADE.intersection(path.parts)),
 ]
 WRITTEN = [*PAGES, *sorted((ROOT / "bench").rglob("*.md"))]
+# Public modules with a list of their names; the zoo's are in tables made from its rows.
+MODULES = [
+    f"mercer{name}"
+    for name in ("", ".linalg", ".kron", ".models", ".nn", ".sklearn", ".gpytorch", ".dask",
+                 ".distributed", ".linalg.distributed", ".compat", ".errors")
+]  # fmt: skip
 # Pages that comments name.
 NAMED = re.compile(r"\b(?:docs|bench)/[a-z_/-]+\.md\b")
 SOURCES = {".h", ".cpp", ".cuh", ".py", ".txt", ".cmake"}
@@ -62,12 +69,17 @@ def gpus() -> int:
     return torch.cuda.device_count()
 
 
+def is_here(what: str) -> bool:
+    """Whether this machine has what a block needs: GPUs, or a package by its name."""
+    return gpus() >= GPUS[what] if what in GPUS else find_spec(what) is not None
+
+
 def run(page: pathlib.Path) -> None:
     """A page as a reader pastes it: one block after the other, into a namespace without names."""
     namespace = {"__name__": "__main__"}
     for line, code in blocks(page, "python"):
         needs = NEEDS.match(code)
-        if needs is None or gpus() >= GPUS[needs[1]]:
+        if needs is None or is_here(needs[1]):
             exec(compile("\n" * line + code, str(page), "exec"), namespace)
 
 
@@ -100,10 +112,24 @@ def anchors(page: pathlib.Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def source(page: pathlib.Path) -> pathlib.Path:
+    """The file that a page of the gallery is made from; any other is written by hand."""
+    if page.parent != ROOT / "docs/gallery":
+        return page
+    name = "GALLERY_HEADER.rst" if page.stem == "index" else f"{page.stem}.py"
+    return ROOT / "examples/gallery" / name
+
+
 def missing(page: pathlib.Path) -> list[str]:
     """Links of a page to pages or headings that are not there."""
-    links = re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([\w-]+))?\)", page.read_text("utf-8"))
-    homes = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in links]
+    text = page.read_text("utf-8")
+    links = re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([\w-]+))?\)", text)
+    links += [
+        (path, "") for path in re.findall(r'<(?:img|a)[^>]* (?:src|href)="(?!\w+:)([^"#]+)', text)
+    ]
+    homes = [
+        (source((page.parent / path).resolve()) if path else page, anchor) for path, anchor in links
+    ]
     return [
         f"{home.name}#{anchor}"
         for home, anchor in homes
@@ -140,8 +166,8 @@ def test_blocks_have_a_language_and_markers_are_known(page):
         assert (needs is not None) == bool(re.search(r"^ *# *[Nn]eeds? ", code, re.M)), (
             f"line {line}"
         )
-        assert needs is None or needs[1] in GPUS, f"line {line}: {needs[1]}"
-        assert needs is None or re.search(r"cuda|sm_", code), f"line {line}: no GPU in it"
+        use = "" if needs is None else r"cuda|sm_" if needs[1] in GPUS else f"import {needs[1]}"
+        assert re.search(use, code), f"line {line} needs no {needs[1]}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -206,9 +232,27 @@ def test_links(page):
 def test_links_that_lead_nowhere_are_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "# A page\n[a](page.md#a-page), [b](#b), [c](c.md), [d](https://d.e)\n", "utf-8"
+        "# A page\n[a](page.md#a-page), [b](#b), [c](c.md), [d](https://d.e)\n"
+        '<img src="page.md" alt="e"> <img alt="e" src="e.png"> <a href="https://d.e">f</a>\n',
+        "utf-8",
     )
-    assert missing(page) == ["page.md#b", "c.md#"]
+    assert missing(page) == ["page.md#b", "c.md#", "e.png#"]
+    assert not source(ROOT / "docs/gallery/nothing.rst").exists()
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_reference_has_every_public_name(module):
+    try:
+        names = set(importlib.import_module(module).__all__)
+    except ModuleNotFoundError as error:
+        if error.name not in OPTIONAL:
+            raise
+        pytest.skip(f"{error.name} is not installed")
+    page = (ROOT / "docs/reference/index.md").read_text("utf-8")
+    shown = re.findall(r"^\.\. auto\w+:: ([\w.]+)", page, re.M)
+    written = [name.removeprefix(f"{module}.") for name in re.findall(r"``([\w.]+)``", page)]
+    zoo = set(mc.zoo.__all__) if module == "mercer" else set()
+    assert names - zoo - {name.rpartition(".")[2] for name in shown} - set(written) == set()
 
 
 @pytest.mark.parametrize("folder", ["include", "src", "python", "tests", "tools", "cmake"])

@@ -233,6 +233,8 @@ else:
 
         return _stochastic.inv_quad_logdet(a, b, **options)
 
+    del inv_quad_logdet.__wrapped__  # inspect and Sphinx cannot read the signature of nanobind's
+
     def _is_known_by_products(a: Any) -> bool:
         is_ours = isinstance(a, _mercer.KernelOperator) or hasattr(type(a), "_mercer_is_followed")
         if is_ours or hasattr(type(a), "_mercer_multiply"):
