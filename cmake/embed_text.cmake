@@ -1,8 +1,9 @@
-# cmake -DFILES=a;b -DOUTPUT=… -P embed_text.cmake: writes a .cpp that holds the files as text, by their names.
+# cmake -DFILES=a;b -DFOLDER=… -DOUTPUT=… -P embed_text.cmake: writes a .cpp that holds the files as text, by their
+# names from the folder on.
 # A raw string a line, which the compiler joins: no literal comes near a compiler's limit, nothing needs escaping.
 set(rows "")
 foreach(file IN LISTS FILES)
-  get_filename_component(name ${file} NAME)
+  file(RELATIVE_PATH name ${FOLDER} ${file})
   file(READ "${file}" text)
   string(FIND "${text}" ")mercer\"" clash)
   if(NOT clash EQUAL -1)

@@ -7,9 +7,9 @@ The rooms of a stage, its inner folders, have an order too (ROOMS): a file inclu
 room and those to its left. Rooms that stand together in the order do not see each other.
 
 Public headers (mercer/...) are everybody's. src/kernels/ is no stage but device text, the data of
-codegen; its files include only their neighbours. Its headers *.h, the arguments that host and
-device share, are plain C++ and seen from codegen on; the rest is text to the host. Prints each
-offending include as file:line and exits 1.
+codegen; its files include only each other, by their paths from src/kernels/cuda/ on. Its headers
+*.h, the arguments that host and device share, are plain C++ and seen from codegen on; the rest is
+text to the host. Prints each offending include as file:line and exits 1.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import sys
 
 STAGES = ["core", "ir", "formula", "plan", "codegen", "jit", "backend", "ops", "c_api", "compat"]
 KERNELS = "kernels"
+DEVICE_TEXT = "kernels/cuda"
 # The rooms of a folder, left to right; "" has the files of the folder itself.
 ROOMS: dict[str, list[str | tuple[str, ...]]] = {
     "core": ["", "system", "devices"],
@@ -29,18 +30,19 @@ ROOMS: dict[str, list[str | tuple[str, ...]]] = {
     "backend": ["", ("cpu", "cuda")],
     "backend/cpu": ["", "pack", "pairs", ("gradient", "linalg", "kron")],
     "backend/cuda": ["", "runtime", "gemm", "pairs", ("gradient", "linalg", "kron")],
+    DEVICE_TEXT: ["", "common", "pairs", "pack", "gemm", ("nearest", "gradient", "kron", "linalg")],
     "ops": ["costs", "", "tune", "call", "gpu", "pairs", ("linalg", "kron", "explain")],
 }
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 
 
-def offence(path: pathlib.Path, stage: str, included: str) -> str | None:
-    """Why this file of this stage must not include that, if so."""
+def offence(src: pathlib.Path, stage: str, included: str) -> str | None:
+    """Why a file of this stage must not include that, if so."""
     target = included.split("/")[0]
     if stage == KERNELS:
-        if (path.parent / included).is_file():
+        if (src / DEVICE_TEXT / included).is_file():
             return None
-        return f'device text includes "{included}", which is no file of its own folder'
+        return f'device text includes "{included}", which is no file of {DEVICE_TEXT}/'
     if target == KERNELS and STAGES.index(stage) < STAGES.index("codegen"):
         return f'{stage}/ includes "{included}", but device text is seen from codegen/ on only'
     if target == KERNELS and not included.endswith(".h"):
@@ -96,9 +98,12 @@ def offences(src: pathlib.Path) -> list[str]:
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             match = INCLUDE.match(line)
-            reason = match and (
-                offence(path, stage, match.group(1))
-                or room_offence(path.relative_to(src).as_posix(), match.group(1))
+            if not match:
+                continue
+            included = match.group(1)
+            place = f"{DEVICE_TEXT}/{included}" if stage == KERNELS else included
+            reason = offence(src, stage, included) or room_offence(
+                path.relative_to(src).as_posix(), place
             )
             if reason:
                 found.append(f"{path}:{number}: {reason}")

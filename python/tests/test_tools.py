@@ -58,15 +58,18 @@ def test_device_text_is_seen_from_codegen_on(tmp_path):
         folder.mkdir(parents=True)
     (kernels / "arguments.h").write_text("")
     (kernels / "tile.cuh").write_text('#include "arguments.h"\n')
+    (kernels / "pairs").mkdir()
+    (kernels / "pairs" / "fold.cuh").write_text('#include "tile.cuh"\n')
     (tmp_path / "codegen" / "source.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
     (tmp_path / "backend" / "tile.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
     assert check_layers(tmp_path).returncode == 0
-    (kernels / "tile.cuh").write_text('#include "core/error.h"\n')
+    (kernels / "tile.cuh").write_text('#include "core/error.h"\n#include "pairs/fold.cuh"\n')
     (tmp_path / "plan" / "tile.cpp").write_text('#include "kernels/cuda/arguments.h"\n')
     (tmp_path / "backend" / "tile.cpp").write_text('#include "kernels/cuda/tile.cuh"\n')
     found = check_layers(tmp_path)
     assert found.returncode == 1
     assert 'tile.cuh:1: device text includes "core/error.h"' in found.stdout
+    assert 'tile.cuh:2: kernels/cuda/ includes "kernels/cuda/pairs/fold.cuh", but' in found.stdout
     assert 'plan/ includes "kernels/cuda/arguments.h"' in found.stdout
     assert 'backend/ includes "kernels/cuda/tile.cuh"' in found.stdout
 

@@ -39,41 +39,12 @@ constexpr std::int64_t kStoreFileCap = std::int64_t{1} << 30;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-const codegen::CudaText* embedded(std::string_view name) {
-  for (const codegen::CudaText& text : codegen::cuda_texts())
-    if (text.name == name) return &text;
-  return nullptr;
-}
-
-/// Adds the embedded files that the text includes, and what they include, each once.
-void add_included(std::string_view text, std::vector<NvrtcHeader>& headers) {
-  constexpr std::string_view kInclude = "#include \"";
-  for (std::size_t at = text.find(kInclude); at != std::string_view::npos; at = text.find(kInclude, at)) {
-    at += kInclude.size();
-    const std::string_view name = text.substr(at, text.find('"', at) - at);
-    const auto known = [&](const NvrtcHeader& header) { return header.name == name; };
-    const codegen::CudaText* file = embedded(name);
-    if (file == nullptr || std::any_of(headers.begin(), headers.end(), known)) continue;
-    headers.push_back({file->name, file->text});
-    add_included(file->text, headers);
-  }
-}
-
-std::vector<NvrtcHeader> headers_of(const CudaSource& source) {
-  std::vector<NvrtcHeader> headers;
-  add_included(source.text, headers);
-  return headers;
-}
-
 }  // namespace
 
 /// Readable at its beginning, for `mercer cache list`; the hash stands for everything but the name. Texts, of a hundred
 /// thousand characters, are hashed where they lie: a call asks for some ten keys.
 std::string key_of(const CudaSource& source, const std::string& compiler) {
   std::string parts = hash128(source.text).to_text();
-  for (const NvrtcHeader& header : headers_of(source))
-    fmt::format_to(std::back_inserter(parts), "{}:{}{}", header.name.size(), header.name,
-                   hash128(header.text).to_text());
   for (const std::string& option : source.options)
     fmt::format_to(std::back_inserter(parts), "{}:{}", option.size(), option);
   return fmt::format("cubin\n{}\n{}\n{}", source.architecture, compiler, hash128(parts).to_text());
@@ -125,22 +96,18 @@ std::string_view line_of(std::string_view text, int number) {
 }
 
 /// The lines that a log's messages "file(12): error …" are about.
-std::string lines_concerned(const std::string& log, const std::string& text, const std::vector<NvrtcHeader>& headers) {
+std::string lines_concerned(const std::string& log, const std::string& text) {
   constexpr std::size_t kMost = 20;
-  std::set<std::pair<std::string_view, int>> seen;
+  const std::string mark = std::string(kFileName) + "(";
+  std::set<int> seen;
   std::string lines;
-  const auto add_from = [&](std::string_view file, std::string_view content) {
-    const std::string mark = std::string(file) + "(";
-    for (auto at = log.find(mark); at != std::string::npos && seen.size() < kMost; at = log.find(mark, at)) {
-      at += mark.size();
-      int number = 0;
-      std::from_chars(log.data() + at, log.data() + log.size(), number);
-      if (number > 0 && seen.emplace(file, number).second)
-        lines += fmt::format("  {}:{}: {}\n", file, number, line_of(content, number));
-    }
-  };
-  add_from(kFileName, text);
-  for (const NvrtcHeader& header : headers) add_from(header.name, header.text);
+  for (auto at = log.find(mark); at != std::string::npos && seen.size() < kMost; at = log.find(mark, at)) {
+    at += mark.size();
+    int number = 0;
+    std::from_chars(log.data() + at, log.data() + log.size(), number);
+    if (number > 0 && seen.insert(number).second)
+      lines += fmt::format("  {}:{}: {}\n", kFileName, number, line_of(text, number));
+  }
   return lines;
 }
 
@@ -203,7 +170,7 @@ std::string errors_of(std::string_view log) {
   const std::string errors = errors_of(log);
   fail(ErrorKind::compile, "cuda: {} must compile for {}. Received from NVRTC {}:\n{}\n{}", source.name,
        source.architecture, compiler.version(), errors.substr(0, kMostLog),
-       lines_concerned(errors, source.text, headers_of(source)));
+       lines_concerned(errors, source.text));
 }
 
 Mutex store_mutex;
@@ -344,7 +311,7 @@ CudaBinary CudaCompiler::compile_now(const CudaSource& source) const {
   if (compiler == nullptr) fail_without_nvrtc(source);
   require_architecture(source, *compiler);
   if (source.quickly) keep_later_compilations_full(source, *compiler);
-  NvrtcResult result = compiler->compile(kFileName, source.text, options_of(source, *compiler), headers_of(source));
+  NvrtcResult result = compiler->compile(kFileName, source.text, options_of(source, *compiler));
   if (!result.ok) fail_of_text(source, *compiler, result.log);
   const double seconds = seconds_since(start);
   log(LogLevel::info, "cuda: compiled {} for {} in {:.0f} ms", source.name, source.architecture, seconds * 1e3);

@@ -5,6 +5,7 @@
 #include "codegen/cuda/cuda_products.h"
 #include "codegen/cuda/cuda_program.h"
 #include "codegen/cuda/cuda_source.h"
+#include "codegen/cuda/cuda_text.h"
 #include "codegen/cuda/weight_text.h"
 #include "plan/gpu/stored_sums.h"
 
@@ -85,7 +86,7 @@ std::string beyond_text(const plan::GpuFieldPlan& plan, bool with_guard) {
   std::string text = define("BEYOND", 1) + define("BEYOND_NORMS", beyond.norms()) +
                      define("BEYOND_STATES", static_cast<std::int64_t>(beyond.identity.size())) +
                      define("BEYOND_VALUES", beyond.values()) + define("MARK_PLANE", beyond.mark);
-  if (!with_guard) text += mark_text(plan.problem.type) + skeleton({"power_below.cuh"});
+  if (!with_guard) text += mark_text(plan.problem.type);
   text += "MERCER_INLINE void beyond_identity(double (&acc)[BEYOND_STATES]) {\n" + identity + "}\n";
   text += beyond_function(of_feature("beyond_largest"), beyond.largest, states);
   text += beyond_function(of_feature("beyond_update"), beyond.update, states);
@@ -93,7 +94,7 @@ std::string beyond_text(const plan::GpuFieldPlan& plan, bool with_guard) {
                           beyond.epilogue, values);
   text += beyond_phi(beyond.phi, "BeyondPhi");
   if (plan.problem.pass.features > 0) text += beyond_phi(beyond.beside, "BeyondBeside");
-  return text + skeleton({"field_beyond.cuh"});
+  return text + include("gradient/field_beyond.cuh");
 }
 
 /// A fold's states: where they start, what becomes of them at a point n and in the end.
@@ -132,13 +133,13 @@ std::string field_product_defines(const plan::GpuFieldPlan& plan) {
 }  // namespace
 
 std::string cuda_stored_doubles_source(const plan::GpuFieldProblem& problem) {
-  return skeleton({"arguments.h"}) + prelude(Dtype::float64) + define("DEEP_DOUBLES", problem.device.capability >= 90) +
-         define("TILE_F", problem.stored.columns_of_doubles) + skeleton({"double_units.cuh", "stored_doubles.cuh"});
+  return flattened(prelude(Dtype::float64) + define("DEEP_DOUBLES", problem.device.capability >= 90) +
+                   define("TILE_F", problem.stored.columns_of_doubles) + include("gradient/stored_doubles.cuh"));
 }
 
 std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
   if (plan.by_doubles()) return cuda_stored_doubles_source(plan.problem);
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  std::string text = prelude(plan.problem.type);
   text += define("OUTPUTS", plan.problem.outputs) + define("PLANES", plan.problem.planes);
   text += define("THREAD_R", plan.block.thread_r) + define("THREAD_F", plan.block.thread_f);
   text += define("COL_VALUES", plan.reads.col) + define("READS_ROW", plan.reads.row);
@@ -146,16 +147,16 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
       define("READS_WEIGHTS", plan.reads.weights) + define("READS_X", plan::reads_site(plan.programs.phi, {Site::x}));
   text += define("MARKED", plan.on_tensor_cores()) + define("FOLDS", plan.folds()) + define("STATES", plan.states());
   if (plan.folds())
-    return text + define("FACTORS", std::int64_t{0}) + define("BEYOND", std::int64_t{0}) +
-           weight_text({}, plan.problem.type) + fold_functions(plan) + skeleton({"field.cuh"});
+    return flattened(text + define("FACTORS", std::int64_t{0}) + define("BEYOND", std::int64_t{0}) +
+                     weight_text({}, plan.problem.type) + fold_functions(plan) + include("gradient/field.cuh"));
   // What tensor cores leave may have amplitudes and factors of all sizes; several outputs, a weight each, lost by it.
   const bool factors = plan.factors && plan.problem.outputs == 1 && !plan.on_tensor_cores();
-  return text + phi_functions(plan, factors) + beyond_text(plan, false) + skeleton({"field.cuh"});
+  return flattened(text + phi_functions(plan, factors) + beyond_text(plan, false) + include("gradient/field.cuh"));
 }
 
 std::string cuda_few_features_source(const GpuPairPlan& plan) {
   const plan::GpuFieldPlan& field = *plan.problem.gradient.field;
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  std::string text = prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
   text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
   text += define("PLAIN_X", plan::are_points(plan.sides.x_streams));
@@ -174,7 +175,7 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
     text += amplitude_function(field.contracted.beside_amplitude, "beside_amplitude") +
             phi_function(field.contracted.beside_value, "beside");
   if (plan.guard) text += beyond_text(field, true);
-  return text + skeleton({"few_features.cuh"});
+  return flattened(text + include("gradient/few_features.cuh"));
 }
 
 namespace {
@@ -200,7 +201,7 @@ std::string units_defines(const plan::GpuFieldPlan& plan, bool units) {
 
 std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
   const bool digits = units && plan.of_signs(), halves = units && !digits;
-  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + field_product_defines(plan);
+  std::string text = prelude(Dtype::float32) + field_product_defines(plan);
   text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(units)) +
           define("INPUT_STAGES", plan.product_inputs(units)) + units_defines(plan, units);
   text += define("FALLBACK", !units && plan.products_are_fallback());
@@ -211,11 +212,11 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
   text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
   text += amplitude_function(plan.contracted.amplitude);
   const int columns = plan.product_columns();
-  if (units) text += skeleton({"row_units.cuh"});
+  if (units) text += include("gradient/row_units.cuh");
   if (digits) {
     text += product_function({"product", columns * 3, columns * 3 / 2, "k32.s32.s8.s8", true, "", true});
   } else if (halves) {
-    text += skeleton({"split_pieces.cuh"}) + powers_text(plan);
+    text += include("common/split_pieces.cuh") + powers_text(plan);
     text += product_function({"product", columns * 2, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
     text += product_function({"product_low", columns, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
   } else if (plan.of_signs()) {
@@ -225,7 +226,7 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
     text += product_function({"product", columns * 2, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
     text += product_function({"product_low", columns, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
   }
-  return text + skeleton({"warpgroups.cuh", "field_products.cuh"});
+  return flattened(text + include("gradient/field_products.cuh"));
 }
 
 }  // namespace
@@ -235,20 +236,20 @@ std::string cuda_field_products_source(const plan::GpuFieldPlan& plan) { return 
 std::string cuda_field_units_source(const plan::GpuFieldPlan& plan) { return field_products_text(plan, true); }
 
 std::string cuda_field_rows_source(const plan::GpuFieldPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
+  std::string text = prelude(Dtype::float32) + define("COLUMNS", plan.product_columns()) +
                      define("PLANES", plan.problem.planes) + units_defines(plan, true) +
                      amplitude_function(plan.contracted.amplitude);
-  text += skeleton({"row_units.cuh", "field_rows.cuh"});
-  if (plan.of_signs()) return text;
-  return text + exponent_text(plan.factors) + skeleton({"power_range.cuh"});
+  text += include("gradient/field_rows.cuh");
+  if (!plan.of_signs()) text += exponent_text(plan.factors) + include("gradient/power_range.cuh");
+  return flattened(text);
 }
 
 std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
-  return skeleton({"arguments.h", "prelude.cuh"}) + field_product_defines(plan) + skeleton({"field_operands.cuh"});
+  return flattened(field_product_defines(plan) + include("gradient/field_operands.cuh"));
 }
 
 std::string cuda_stored_sums_source(const plan::StoredSums& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.type) +
+  std::string text = prelude(plan.type) +
                      define("REDUCTIONS", static_cast<std::int64_t>(plan.split.reductions.size()));
   text += define("FURTHER_PLANES", plan.planes_before()) + define("STORES_AMPLITUDES", !plan.as_they_are);
   text += define("AMPLITUDES", plan.amplitudes) + define("SUMS", plan.sums) + define("PRODUCT", plan.product) +
@@ -259,36 +260,33 @@ std::string cuda_stored_sums_source(const plan::StoredSums& plan) {
       "MERCER_INLINE void values_of(REAL (&values)[OUTPUTS], const REAL* pair, const REAL* row, const REAL* col,\n"
       "                             const REAL* params, REAL features) {\n" +
       statements(plan.program, "values") + "}\n";
-  return text + skeleton({"stored_sums.cuh"});
+  return flattened(text + include("gradient/stored_sums.cuh"));
 }
 
 std::string cuda_stored_source(const plan::BilinearTile& tile, plan::StoredValues lie) {
   const bool turned = lie == plan::StoredValues::columns;
-  return skeleton({"arguments.h"}) + prelude(Dtype::float32) + wide_defines(tile, plan::VPieces::floats) +
-         define("EXPANDED", std::int64_t{0}) + define("TURNED", turned) +
-         define("OF_CALLER", lie != plan::StoredValues::padded) + (turned ? "#define SECOND_ROW 1\n" : "") +
-         skeleton({"warpgroups.cuh", "bilinear_walk.cuh"}) + wide_text(tile, false) +
-         skeleton({"wide_pieces.cuh", "wide_fold.cuh", "wide_stored.cuh", "wide_kernel.cuh"});
+  return flattened(prelude(Dtype::float32) + wide_defines(tile, plan::VPieces::floats) +
+                   define("EXPANDED", std::int64_t{0}) + define("TURNED", turned) +
+                   define("OF_CALLER", lie != plan::StoredValues::padded) + (turned ? "#define SECOND_ROW 1\n" : "") +
+                   wide_text(tile, false) + include("gemm/wide_stored.cuh") + include("gemm/wide_kernel.cuh"));
 }
 
 std::string cuda_linear_source(const plan::GpuFieldPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("PLANES", plan.problem.planes);
+  std::string text = prelude(Dtype::float32) + define("PLANES", plan.problem.planes);
   text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs()) +
           define("OF_PRODUCT", plan.problem.stored.of_product);
   text += weight_text(plan.factors.weight, Dtype::float32) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float32).c_str());
-  return text + amplitude_function(plan.contracted.amplitude) +
-         skeleton({"overlap.cuh", "split_precision.cuh", "split_pieces.cuh", "centre.cuh", "cancelled_rows.cuh",
-                   "linear_field.cuh"});
+  return flattened(text + amplitude_function(plan.contracted.amplitude) + include("gradient/linear_field.cuh"));
 }
 
 std::string cuda_linear_doubles_source(const plan::GpuFieldPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float64) + define("PLANES", plan.problem.planes);
+  std::string text = prelude(Dtype::float64) + define("PLANES", plan.problem.planes);
   text += define("DIFFERENCE", plan.of_differences()) + define("PASS", plan.linear_outputs()) +
           define("STORES_AMPLITUDES", !plan.has_plain_amplitude());
   text += weight_text(plan.factors.weight, Dtype::float64) +
           define("SCALE", cuda_number(plan.factors.scale, Dtype::float64).c_str());
-  return text + amplitude_function(plan.contracted.amplitude) + skeleton({"centre.cuh", "linear_doubles.cuh"});
+  return flattened(text + amplitude_function(plan.contracted.amplitude) + include("gradient/linear_doubles.cuh"));
 }
 
 }  // namespace mercer::codegen

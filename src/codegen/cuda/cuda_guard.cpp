@@ -2,6 +2,7 @@
 
 #include "codegen/cuda/cuda_parts.h"
 #include "codegen/cuda/cuda_program.h"
+#include "codegen/cuda/cuda_text.h"
 #include "plan/forms/field_beyond.h"
 
 namespace mercer::codegen {
@@ -77,7 +78,7 @@ std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source) {
   text += function("void safe_epilogue",
                    std::string("REAL (&outputs)[OUTPUTS], const REAL* acc, const REAL* pair, ") + kOfPair,
                    statements(guard.epilogue, "outputs"));
-  return text + skeleton({"power_below.cuh", "safe_norms.cuh"});
+  return text + include("pairs/safe_norms.cuh");
 }
 
 }  // namespace mercer::codegen

@@ -19,13 +19,7 @@ using plan::GpuPairPlan;
 std::string define(const char* name, std::int64_t value) { return fmt::format("#define {} {}\n", name, value); }
 std::string define(const char* name, const char* value) { return fmt::format("#define {} {}\n", name, value); }
 
-std::string skeleton(std::initializer_list<const char*> files) {
-  std::string text;
-  for (const char* file : files) text += cuda_text(file);
-  return text;
-}
-
-std::string prelude(Dtype type) { return skeleton({"prelude.cuh"}) + define("REAL", cuda_type(type)); }
+std::string prelude(Dtype type) { return include("common/prelude.cuh") + define("REAL", cuda_type(type)); }
 
 std::string site_name(const Input& input) {
   switch (input.site) {
@@ -112,7 +106,7 @@ std::string power_functions_of_param(int mantissa_bits) {
          define("LARGEST_TABLE_POWER", cuda_number(ir::kLargestTablePower, Dtype::float32).c_str()) +
          array("float", "kCellScales[]", floats(family.scale)) + array("float", "kCellLogs[]", floats(family.log2)) +
          array("float", "kCellLogRests[]", floats(family.log2_rest)) +
-         array("double", "kPowerTerms[4][POWER_TERMS]", rows) + skeleton({"power_table.cuh"});
+         array("double", "kPowerTerms[4][POWER_TERMS]", rows) + include("pairs/power_table.cuh");
 }
 
 std::string epilogue_function(const std::string& body) {
@@ -145,7 +139,7 @@ std::string wide_text(const plan::BilinearTile& tile, bool halves) {
   const auto product = [&](int columns) {
     return product_function({"wide_product", columns, columns / 2, type, true, halves ? ", 1, 1, 0" : ", 1, 1"});
   };
-  return define("HALVES", halves) + define("BESIDE", tile.beside) + (halves ? skeleton({"split_pieces.cuh"}) : "") +
+  return define("HALVES", halves) + define("BESIDE", tile.beside) + (halves ? include("common/split_pieces.cuh") : "") +
          product(tile.wide) + (tile.beside > 0 ? product(tile.beside) : "");
 }
 
@@ -159,7 +153,7 @@ std::string epilogue_text(const GpuPairPlan& plan, const std::string& function) 
   text += define("OUTPUTS", static_cast<std::int64_t>(plan.problem.outputs.size()));
   text += define("OUT", element_type(plan.problem.arrays.out)) + define("NUMBERS", plan.problem.params.by_value);
   text += define("PARAMS", static_cast<std::int64_t>(plan.split.params.size() + plan.split.uniforms.size()));
-  return text + define("LONG_EPILOGUE", plan.programs.long_epilogue) + function + skeleton({"pair_params.cuh"});
+  return text + define("LONG_EPILOGUE", plan.programs.long_epilogue) + function + include("pairs/pair_params.cuh");
 }
 
 std::string wide_defines(const plan::BilinearTile& tile, plan::VPieces pieces) {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
 
 #include "plan/gpu/plan.h"
@@ -11,8 +10,7 @@ namespace mercer::codegen {
 
 std::string define(const char* name, std::int64_t value);
 std::string define(const char* name, const char* value);
-/// Files of src/kernels/cuda/, one behind the other.
-std::string skeleton(std::initializer_list<const char*> files);
+/// What all texts stand on, and REAL, the computing type.
 std::string prelude(Dtype type);
 
 /// Inputs as the functions of a skeleton name them: x[0], row[1], params[2] …

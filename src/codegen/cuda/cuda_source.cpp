@@ -114,17 +114,13 @@ struct Packing {
 
 std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, const Packing& packing,
                       const std::string& functions) {
-  // The functions need what pack.cuh declares first, its kernel needs the functions.
-  const std::string body(cuda_text("pack.cuh"));
-  const std::size_t kernel = body.find("extern \"C\"");
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"overlap.cuh"}) +
-         define("POINT", element_type(points)) + define("SLOTS", slots) +
-         define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", packing.panels) +
-         define("BYTES", packing.bytes) + define("RANGES", packing.ranges) + define("PIECES", packing.pieces) +
-         define("EARLY", packing.early) + define("STREAMS_READ_SLOTS", packing.reads_slots) +
-         skeleton({"split_precision.cuh"}) + (packing.ranges ? skeleton({"panel_range.cuh"}) : "") +
-         (packing.pieces ? skeleton({"difference_pieces.cuh"}) : "") + skeleton({"feature_fetch.cuh"}) +
-         body.substr(0, kernel) + functions + body.substr(kernel);
+  std::string text = prelude(type) + define("POINT", element_type(points)) + define("SLOTS", slots);
+  text += define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", packing.panels);
+  text += define("BYTES", packing.bytes) + define("RANGES", packing.ranges) + define("PIECES", packing.pieces);
+  text += define("EARLY", packing.early) + define("STREAMS_READ_SLOTS", packing.reads_slots);
+  if (packing.ranges) text += include("pack/panel_range.cuh");
+  if (packing.pieces) text += include("pack/difference_pieces.cuh");
+  return flattened(text + include("pack/pack_slices.cuh") + functions + include("pack/pack.cuh"));
 }
 
 /// Which of both tiles this is, where there are two.
@@ -132,7 +128,7 @@ std::string expanded_text(const GpuPairPlan& plan) {
   std::string text = define("EXPANDED", plan.few.of_expanded ? 1 : plan.few.expanded ? 2 : 0);
   if (!plan.few.of_expanded && !plan.few.expanded) return text;
   text += define("FEATURES_OF_EXPANDED", plan.problem.sizes.exact_features) + define("TIMES_MANY", plan.few.mma_rhs);
-  return text + skeleton({"expanded.cuh"});
+  return text + include("pairs/expanded.cuh");
 }
 
 /// The function that gives the rate of f = f(0) 2^(rate |x - z|^2).
@@ -151,8 +147,8 @@ std::string double_products_text(const GpuPairPlan& plan) {
   text += define("READS_PARAMS", plan::reads_site(plan.programs.update, {Site::param}));
   text += define("FACTOR", cuda_number(plan.products.bilinear.factor, Dtype::float64).c_str());
   text += define("DEEP_DOUBLES", plan.products.deep_doubles);
-  if (squares) text += skeleton({"row_sums.cuh"});
-  return text + skeleton({"double_units.cuh", "double_products.cuh"});
+  if (squares) text += include("pairs/row_sums.cuh");
+  return text + include("gemm/double_products.cuh");
 }
 
 /// Parameters, and what the update reads beside operands.
@@ -166,7 +162,7 @@ std::string update_defines(const GpuPairPlan& plan) {
 }
 
 std::string differences_text(const plan::GpuTile& tile) {
-  return define("CLUSTER", 1) + skeleton({"warpgroups.cuh"}) +
+  return define("CLUSTER", 1) +
          product_function({"differences", tile.tile_n, tile.tile_n / 2, "k16.f32.bf16.bf16", false, ", 1, 1, 0, 0"});
 }
 
@@ -205,7 +201,7 @@ std::string more_updates(const GpuPairPlan& plan) {
 /// How the states of ranges of features are merged.
 std::string ranges_text(const GpuPairPlan& plan) {
   return "MERCER_INLINE void merge_states(REAL (&acc)[STATES], const REAL* incoming) {\n" +
-         statements(plan.programs.range_merge, "acc") + "}\n" + skeleton({"pair_ranges.cuh"});
+         statements(plan.programs.range_merge, "acc") + "}\n" + include("pairs/pair_ranges.cuh");
 }
 
 std::string pair_text(const GpuPairPlan& plan, TilePart part) {
@@ -215,7 +211,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   const plan::GpuTile& tile = doubles          ? plan.products.double_tile
                               : by_differences ? plan.pipes.difference_tile
                                                : plan.tile;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
+  std::string text = prelude(problem.type);
   text += tile_defines(tile) + define("DOUBLE_PRODUCTS", doubles);
   text += streams_defines(plan);
   text += define("STATES", plan.states()) + define("PLANES", static_cast<std::int64_t>(plan.products.planes.size()));
@@ -245,31 +241,29 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.programs.update);
   text += tile_epilogue_function(plan);
   text += more_updates(plan);
-  if (problem.consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
-  if (problem.consumer == plan::Consumer::nearest) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
-  if (mixed != 0 || differences != 0) text += skeleton({"mixed.cuh"});
+  if (problem.consumer == plan::Consumer::fold) text += include("pairs/fold.cuh");
+  if (problem.consumer == plan::Consumer::nearest) text += include("nearest/candidates.cuh");
+  if (mixed != 0 || differences != 0) text += include("pairs/mixed.cuh");
   if (mixed == 1 || problem.consumer != plan::Consumer::store) text += allowance_function(plan);
   if (by_differences) text += differences_text(tile);
-  text += skeleton({"pair_params.cuh", "overlap.cuh"});
   const bool repairs = mixed == 2 && !by_differences && problem.consumer == plan::Consumer::store;
-  text += define("REPAIRS", repairs) + (repairs ? skeleton({"store_pair.cuh", "mixed_repair.cuh"}) : "");
+  text += define("REPAIRS", repairs) + (repairs ? include("pairs/mixed_repair.cuh") : "");
   text += guard_text(plan, plan.input.direct ? GuardSource::points
                            : doubles         ? GuardSource::rows
                            : by_differences  ? GuardSource::values
                                              : GuardSource::panels);
-  text += skeleton({"pair_slices.cuh", "pair_update.cuh"}) + (plan.guard ? skeleton({"pair_guard.cuh"}) : "") +
-          skeleton({"pair_consumers.cuh"});
+  if (plan.guard) text += include("pairs/pair_guard.cuh");
   if (by_ranges) text += ranges_text(plan);
-  if (by_differences) text += skeleton({"pair_differences.cuh"});
-  if (plan.by_rows()) text += skeleton({"pair_rows.cuh"});
+  if (by_differences) text += include("pairs/pair_differences.cuh");
+  if (plan.by_rows()) text += include("pairs/pair_rows.cuh");
   if (plan.has_double_products())
-    text += skeleton({"double_precision.cuh"});
+    text += include("common/double_precision.cuh");
   else if (plan.products.bilinear)
-    text += skeleton({"split_precision.cuh"});
+    text += include("common/split_precision.cuh");
   if (doubles) text += double_products_text(plan);
-  if (regions) text += skeleton({"areas.cuh", "pair_regions.cuh"});
-  if (mixed == 1 && !plan.loss.allowance.outputs.empty()) text += skeleton({"allowance.cuh"});
-  return text + skeleton({"pair_tile.cuh"});
+  if (regions) text += include("pairs/pair_regions.cuh");
+  if (mixed == 1 && !plan.loss.allowance.outputs.empty()) text += include("pairs/allowance.cuh");
+  return flattened(text + include("pairs/pair_tile.cuh"));
 }
 
 /// The sum of a pair from the values themselves, and what takes its place out of range.
@@ -279,7 +273,7 @@ std::string row_sums_text(const GpuPairPlan& plan) {
          define("READS_WEIGHTS", plan.products.bilinear.weighted()) +
          define("READS_PARAMS", plan::reads_site(plan.programs.update, {Site::param})) +
          define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.programs.update) +
-         skeleton({"row_sums.cuh"});
+         include("pairs/row_sums.cuh");
 }
 
 }  // namespace
@@ -296,23 +290,22 @@ std::string cuda_double_source(const GpuPairPlan& plan) { return pair_text(plan,
 
 std::string cuda_repair_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type);
+  std::string text = prelude(problem.type);
   text += epilogue_text(plan, epilogue_function(plan));
-  return text + skeleton({"split_precision.cuh"}) + row_sums_text(plan) +
-         skeleton({"overlap.cuh", "store_pair.cuh", "areas.cuh", "repair.cuh"}) +
-         (problem.product.areas ? skeleton({"repair_areas.cuh"}) : "");
+  return flattened(text + row_sums_text(plan) + include("gemm/repair.cuh") +
+                   (problem.product.areas ? include("gemm/repair_areas.cuh") : ""));
 }
 
 std::string cuda_finish_source(const GpuPairPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  std::string text = prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan));
   if (plan.guard)
     text += streams_defines(plan) + define("POINT", element_type(plan.problem.arrays.points)) +
             define("SAFE_UNROLL", 1) + guard_text(plan, GuardSource::points);
   if (!plan.loss.allowance.outputs.empty())
     text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + allowance_function(plan) +
-            skeleton({"overlap.cuh", "allowance.cuh"});
-  return text + skeleton({"finish_stored.cuh"});
+            include("pairs/allowance.cuh");
+  return flattened(text + include("pairs/finish_stored.cuh"));
 }
 
 namespace {
@@ -325,7 +318,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   const bool powers = !kept && plan.rates(), folds = plan.problem.consumer != plan::Consumer::store;
   const bool has_rate = powers || (kept && !plan.loss.rate.outputs.empty());
   const plan::BilinearTile& tile = plan.problem.product;
-  std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  std::string text = define("UNIT_DIVISION", 1) + prelude(plan.problem.type);
   text += epilogue_text(plan, tile_epilogue_function(plan));
   text += kept || folds ? allowance_function(plan) : define("HAS_ALLOWANCE", false);
   if (has_rate) text += rate_function(plan);
@@ -351,27 +344,23 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   text += define("TRUNCATED", tile.by_warps ? "0x1p-23f" : "0x1p-22f");
   const plan::Consumer consumer = plan.problem.consumer;
   const bool finds = consumer == plan::Consumer::nearest;
-  if (finds) text += skeleton({"candidate_keys.cuh", "candidates.cuh"});
-  text += skeleton({"split_precision.cuh", "bilinear_walk.cuh", "bilinear_shared.cuh", "bilinear_pairs.cuh"});
+  if (finds) text += include("nearest/candidates.cuh");
   if (consumer == plan::Consumer::fold)
-    text += define("FOLD_KIND", static_cast<int>(plan.problem.use.fold)) + skeleton({"fold.cuh"});
+    text += define("FOLD_KIND", static_cast<int>(plan.problem.use.fold)) + include("pairs/fold.cuh");
   if (!tile.by_warps)
-    text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads()) + skeleton({"warpgroups.cuh"}) +
+    text += define("BLOCKS", tile.blocks) + define("BILINEAR_THREADS", tile.threads()) +
             product_function({"product", tile.columns, tile.columns / 2, "k16.f32.f16.f16", false, ", 1, 1, 0, 0"});
   if (tile.wide > 0) text += wide_text(tile, rated);
   if (kept)
-    text += skeleton({"split_pieces.cuh"}) + row_sums_text(plan) +
-            skeleton({"bilinear_values.cuh", "bilinear_kept.cuh"});
+    text += row_sums_text(plan) + include("gemm/bilinear_kept.cuh");
   else if (consumer == plan::Consumer::store)
-    text += skeleton({"areas.cuh", "bilinear_epilogue.cuh"});
+    text += include("gemm/bilinear_epilogue.cuh");
   else
-    text += row_sums_text(plan) + skeleton({"bilinear_values.cuh"}) +
-            (tile.wide > 0 ? skeleton({"wide_pieces.cuh", "wide_fold.cuh", "bilinear_wide.cuh"})
-                           : skeleton({finds ? "bilinear_candidates.cuh" : "bilinear_fold.cuh"}));
-  text += skeleton({"overlap.cuh"});
-  if (folds && !rated && !kept && !plan.loss.allowance.outputs.empty()) text += skeleton({"sample_values.cuh"});
-  if (tile.by_warps) return text + skeleton({"bilinear_warps.cuh"});
-  return text + skeleton({"bilinear_products.cuh", "bilinear_ranges.cuh", "bilinear_tile.cuh"});
+    text += row_sums_text(plan) + include(tile.wide > 0 ? "gemm/bilinear_wide.cuh"
+                                          : finds       ? "nearest/bilinear_candidates.cuh"
+                                                        : "gemm/bilinear_fold.cuh");
+  if (folds && !rated && !kept && !plan.loss.allowance.outputs.empty()) text += include("gemm/sample_values.cuh");
+  return flattened(text + include(tile.by_warps ? "gemm/bilinear_warps.cuh" : "gemm/bilinear_tile.cuh"));
 }
 
 }  // namespace
@@ -385,34 +374,31 @@ std::string cuda_kept_source(const GpuPairPlan& plan) {
 }
 
 std::string cuda_kept_operands_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "overlap.cuh", "kept_operands.cuh"});
+  return flattened(include("pack/kept_operands.cuh"));
 }
 
 std::string cuda_operands_source(bool squares, const Expr& multiplier, bool few_features) {
-  std::string text = skeleton({"arguments.h"}) + prelude(Dtype::float32) + define("SQUARES", squares) +
-                     weight_text(multiplier, Dtype::float32) + define("POINT", "float") +
-                     skeleton({"split_precision.cuh", "split_pieces.cuh", "operand_values.cuh", "samples.cuh",
-                               "overlap.cuh", "feature_fetch.cuh", "split_operands.cuh"});
-  return few_features ? text + skeleton({"split_points.cuh"}) : text;
+  std::string text = prelude(Dtype::float32) + define("SQUARES", squares) +
+                     weight_text(multiplier, Dtype::float32) + define("POINT", "float");
+  return flattened(text + include("pack/split_operands.cuh") + (few_features ? include("pack/split_points.cuh") : ""));
 }
 
 std::string cuda_double_operands_source(bool squares, const Expr& multiplier) {
-  return skeleton({"arguments.h"}) + prelude(Dtype::float64) + define("SQUARES", squares) +
-         weight_text(multiplier, Dtype::float64) +
-         skeleton({"double_precision.cuh", "centre.cuh", "operand_values.cuh", "double_operands.cuh"});
+  return flattened(prelude(Dtype::float64) + define("SQUARES", squares) + weight_text(multiplier, Dtype::float64) +
+                   include("pack/double_operands.cuh"));
 }
 
 std::string cuda_expand_source(const GpuPairPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type) + define("STATES", plan.split.states);
+  std::string text = prelude(plan.problem.type) + define("STATES", plan.split.states);
   text += epilogue_text(plan, epilogue_function(plan)) + expanded_text(plan) + rate_function(plan);
   text += weight_text(plan::bilinear_of(plan.split).multiplier, plan.problem.type);
-  text += skeleton({"split_pieces.cuh", "centre.cuh", "expanded_points.cuh"});
-  return plan.few.mma_rhs ? text + skeleton({"expanded_chunks.cuh"}) : text;
+  return flattened(text + include("pack/expanded_points.cuh") +
+                   (plan.few.mma_rhs ? include("pack/expanded_chunks.cuh") : ""));
 }
 
 std::string cuda_wide_source(const GpuPairPlan& plan) {
   const plan::BilinearTile& tile = plan.problem.product;
-  std::string text = define("UNIT_DIVISION", 1) + skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  std::string text = define("UNIT_DIVISION", 1) + prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan)) + streams_defines(plan) + define("STATES", plan.split.states);
   text += define("EXACT_FEATURES", plan.problem.sizes.exact_features);
   text += define("READS_WEIGHTS", plan::reads_site(plan.programs.update, {Site::w}));
@@ -421,27 +407,23 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += identity_function(plan) + update_function(plan, "update", plan.programs.update);
   text += guard_text(plan, GuardSource::panels);
   if (tile.by_warps)
-    return text + define("STAGES", tile.stages) + define("HALVES", true) + define("BESIDE", false) +
-           skeleton({"warpgroups.cuh", "bilinear_walk.cuh", "split_pieces.cuh", "wide_pieces.cuh",
-                     "expanded_powers.cuh", "wide_warps.cuh"});
-  text += skeleton({"warpgroups.cuh", "bilinear_walk.cuh"});
-  text += wide_text(tile, plan.few.of_expanded) + skeleton({"wide_pieces.cuh", "wide_fold.cuh"});
-  if (plan.few.of_expanded) text += skeleton({"expanded_powers.cuh"});
-  return text + skeleton({"wide_tile.cuh", "wide_kernel.cuh"});
+    return flattened(text + define("STAGES", tile.stages) + define("HALVES", true) + define("BESIDE", false) +
+                     include("common/split_pieces.cuh") + include("gemm/wide_warps.cuh"));
+  text += wide_text(tile, plan.few.of_expanded);
+  if (plan.few.of_expanded) text += include("pairs/expanded_powers.cuh");
+  return flattened(text + include("gemm/wide_tile.cuh") + include("gemm/wide_kernel.cuh"));
 }
 
 std::string cuda_wide_operands_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "split_pieces.cuh", "wide_operands.cuh", "wide_halves.cuh"});
+  return flattened(include("pack/wide_halves.cuh"));
 }
 
 std::string cuda_rank_field_source(const Expr& weight) {
-  return skeleton({"arguments.h"}) + prelude(Dtype::float32) + weight_text(weight, Dtype::float32) +
-         skeleton({"split_precision.cuh", "split_pieces.cuh", "cancelled_rows.cuh", "further_sums.cuh",
-                   "rank_field.cuh"});
+  return flattened(prelude(Dtype::float32) + weight_text(weight, Dtype::float32) + include("gradient/rank_field.cuh"));
 }
 
 std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
-  std::string text = skeleton({"arguments.h"}) + prelude(plan.problem.type);
+  std::string text = prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan)) + define("STATES", 1);
   text += define("READS_WEIGHTS", plan.products.bilinear.weighted());
   text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
@@ -449,26 +431,24 @@ std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
   text += define("FURTHER", plan.problem.product.further) + define("BESIDE", plan.problem.product.beside) +
           define("WEIGHT_MATRIX", plan.problem.product.weight_matrix);
   text += weight_text(plan.problem.gradient.rank_field->weight, plan.problem.type);
-  return text + update_function(plan, "update", plan.programs.update) + skeleton({"further_sums.cuh", "rank_rows.cuh"});
+  return flattened(text + update_function(plan, "update", plan.programs.update) + include("gradient/rank_rows.cuh"));
 }
 
 std::string cuda_pair_weights_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"pair_weights.cuh"});
+  return flattened(prelude(type) + include("gradient/pair_weights.cuh"));
 }
 
 std::string cuda_stream_merge_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"stream_merge.h", "stream_merge.cuh"});
+  return flattened(prelude(type) + include("common/stream_merge.cuh"));
 }
 
 std::string cuda_quantise_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "mixed.cuh", "overlap.cuh", "quantised_steps.cuh", "quantise.cuh",
-                   "difference_pieces.cuh", "write_pieces.cuh"});
+  return flattened(include("pack/quantise.cuh") + include("pack/write_pieces.cuh"));
 }
 
 std::string cuda_quantise_points_source(Dtype points) {
-  return skeleton({"arguments.h", "prelude.cuh"}) + define("POINT", element_type(points)) +
-         skeleton({"mixed.cuh", "overlap.cuh", "panel_range.cuh", "feature_fetch.cuh", "quantised_steps.cuh",
-                   "quantise_points.cuh"});
+  return flattened(include("common/prelude.cuh") + define("POINT", element_type(points)) +
+                   include("pack/quantise_points.cuh"));
 }
 
 std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
@@ -489,80 +469,78 @@ std::string cuda_plain_pack_source(Dtype type, Dtype points) {
   return pack_text(type, points, 0, 1, {.panels = false}, streams_function({{.plain = true, .program = {}}}));
 }
 
-std::string cuda_fill_source() { return skeleton({"arguments.h", "prelude.cuh", "fill.cuh"}); }
+std::string cuda_fill_source() { return flattened(include("common/fill.cuh")); }
 
-std::string cuda_factor_source() { return skeleton({"arguments.h", "prelude.cuh", "overlap.cuh", "split_factor.cuh"}); }
+std::string cuda_factor_source() { return flattened(include("linalg/split_factor.cuh")); }
 
 std::string cuda_lu_panel_source() {
-  return define("CLUSTER", std::int64_t{16}) +
-         skeleton({"arguments.h", "prelude.cuh", "warpgroups.cuh", "overlap.cuh", "lu_panel.cuh"});
+  return flattened(define("CLUSTER", std::int64_t{16}) + include("linalg/lu_panel.cuh"));
 }
 
 std::string cuda_triangles_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "overlap.cuh", "substitution.cuh", "triangles.cuh"});
+  return flattened(include("linalg/triangles.cuh"));
 }
 
 std::string cuda_few_columns_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"overlap.cuh", "few_columns.cuh"});
+  return flattened(prelude(type) + include("linalg/few_columns.cuh"));
 }
 
 std::string cuda_lu_steps_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "overlap.cuh", "substitution.cuh", "lu_steps.cuh"});
+  return flattened(include("linalg/lu_steps.cuh"));
 }
 
 std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uniforms, const ir::Program& program) {
-  std::string text = skeleton({"arguments.h"}) + prelude(type) + define("PARAMS", static_cast<std::int64_t>(params)) +
+  std::string text = prelude(type) + define("PARAMS", static_cast<std::int64_t>(params)) +
                      define("UNIFORMS", static_cast<std::int64_t>(uniforms));
   text += "MERCER_INLINE void make_uniforms(double* params, double features) {\n";
   if (uniforms > 0)
     text += cuda_statements(program, site_name, [&](std::size_t o) { return fmt::format("params[{}]", params + o); });
-  return text + "}\n" + skeleton({"uniforms.cuh"});
+  return flattened(text + "}\n" + include("common/uniforms.cuh"));
 }
 
 std::string cuda_dense_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"dense.cuh"});
+  return flattened(prelude(type) + include("linalg/dense.cuh"));
 }
 
 std::string cuda_small_source(Dtype type, const plan::SmallTile& tile, plan::SmallVerb verb) {
-  constexpr const char* kFiles[] = {"small_cholesky.cuh", "small_lu.cuh", "small_eigh.cuh"};
-  return skeleton({"arguments.h"}) + prelude(type) + define("WIDTH", tile.width) + define("TEAM", tile.team) +
+  constexpr const char* kFiles[] = {"linalg/small_cholesky.cuh", "linalg/small_lu.cuh", "linalg/small_eigh.cuh"};
+  return flattened(prelude(type) + define("WIDTH", tile.width) + define("TEAM", tile.team) +
          define("SMALL_THREADS", tile.threads()) + define("SMALL_BLOCKS", tile.blocks) +
          define("SMALL_BYTES", tile.shared_bytes()) +
-         skeleton({"small_matrix.cuh", kFiles[static_cast<std::size_t>(verb)]});
+         include(kFiles[static_cast<std::size_t>(verb)]));
 }
 
 std::string cuda_columns_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"columns.cuh"});
+  return flattened(prelude(type) + include("linalg/columns.cuh"));
 }
 
 std::string cuda_tridiagonal_source(int cluster, int lane_rows) {
-  return skeleton({"arguments.h", "prelude.cuh"}) + define("CLUSTER", cluster) +
-         define("LANE_ROWS", lane_rows) + skeleton({"warpgroups.cuh", "tridiagonal.cuh"});
+  return flattened(define("CLUSTER", cluster) + define("LANE_ROWS", lane_rows) + include("linalg/tridiagonal.cuh"));
 }
 
 std::string cuda_cg_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"cg_state.h", "cg.cuh"});
+  return flattened(prelude(type) + include("linalg/cg.cuh"));
 }
 
 std::string cuda_cg_condition_source() {
-  return skeleton({"arguments.h", "prelude.cuh", "cg_state.h", "cg_condition.cuh"});
+  return flattened(include("linalg/cg_condition.cuh"));
 }
 
 std::string cuda_low_rank_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"low_rank.cuh"});
+  return flattened(prelude(type) + include("linalg/low_rank.cuh"));
 }
 
 std::string cuda_sum_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"sum_splits.cuh"});
+  return flattened(prelude(type) + include("common/sum_splits.cuh"));
 }
 
 std::string cuda_nearest_source(Dtype type) {
-  return skeleton({"arguments.h"}) + prelude(type) + skeleton({"nearest.cuh"});
+  return flattened(prelude(type) + include("nearest/nearest.cuh"));
 }
 
 std::string cuda_candidates_source(const GpuPairPlan& plan) {
   const plan::GpuPairProblem& problem = plan.problem;
-  std::string text = skeleton({"arguments.h"}) + prelude(problem.type) + epilogue_text(plan, epilogue_function(plan));
+  std::string text = prelude(problem.type) + epilogue_text(plan, epilogue_function(plan));
   text += streams_defines(plan) + define("BYTES", plan.input.bytes) + define("RECOMPUTES", plan.recomputes());
   text += define("SPLIT", static_cast<bool>(plan.products.bilinear)) + define("STATES", plan.split.states);
   text += define("READS_WEIGHTS", plan::reads_site(plan.programs.update, {Site::w}));
@@ -570,15 +548,15 @@ std::string cuda_candidates_source(const GpuPairPlan& plan) {
   text += guard_text(plan, plan.products.bilinear ? GuardSource::rows : GuardSource::panels);
   if (plan.products.bilinear)
     text += define("ROWS", true) + define("READS_PARAMS", plan::reads_site(plan.programs.update, {Site::param})) +
-            skeleton({"row_sums.cuh"});
-  return text + skeleton({"candidate_keys.cuh", "nearest_candidates.cuh"});
+            include("pairs/row_sums.cuh");
+  return flattened(text + include("nearest/nearest_candidates.cuh"));
 }
 
 std::string cuda_merge_source(plan::Consumer consumer, ReduceKind fold, Dtype type, Dtype out) {
-  std::string text = skeleton({"arguments.h"}) + prelude(type) + define("CONSUMER", static_cast<int>(consumer)) +
+  std::string text = prelude(type) + define("CONSUMER", static_cast<int>(consumer)) +
                      define("FOLD_KIND", static_cast<int>(fold)) + define("OUT", element_type(out));
-  if (consumer == plan::Consumer::fold) text += skeleton({"fold.cuh"});
-  return text + skeleton({"merge.cuh"});
+  if (consumer == plan::Consumer::fold) text += include("pairs/fold.cuh");
+  return flattened(text + include("common/merge.cuh"));
 }
 
 }  // namespace mercer::codegen

@@ -17,13 +17,11 @@ const char* kron_type(Dtype dtype) {
   return dtype == Dtype::int32 ? "u32" : dtype == Dtype::int64 ? "u64" : element_type(dtype);
 }
 
-std::string text_of(std::string_view file) { return std::string(cuda_text(file)); }
-
 std::string opening(Dtype type, Dtype in, Dtype out) {
-  return text_of("arguments.h") + text_of("prelude.cuh") +
+  return include("common/prelude.cuh") +
          fmt::format("#define REAL {}\n#define IN {}\n#define OUT {}\n", kron_type(type), kron_type(in),
                      kron_type(out)) +
-         text_of("kron_values.cuh");
+         include("kron/kron_values.cuh");
 }
 
 std::string opening(const plan::KronGpuTypes& types) {
@@ -227,7 +225,7 @@ std::string cuda_kron_source(const plan::KronGpuTile& tile) {
                       tile.tile_b, tile.tile_p, tile.tile_q);
   text += fmt::format("#define THREAD_N {}\n#define THREAD_Q {}\n#define GROUPS_N {}\n#define GROUPS_Q {}\n",
                       tile.thread_n, tile.thread_q, tile.groups_n, tile.groups_q);
-  return text + text_of("kron_step.cuh");
+  return flattened(text + include("kron/kron_step.cuh"));
 }
 
 namespace {
@@ -237,8 +235,7 @@ std::string ring_source(const plan::KronChain& chain) {
   std::string text = opening(chain.types) + chain_numbers(chain);
   text += fmt::format("#define RING_COLUMNS {}\n#define RING_STEP {}\n#define RING_SLOTS {}\n#define CLUSTER 1\n",
                       plan::KronChain::kRingColumns, plan::KronChain::kRingStep, chain.ring);
-  text += text_of("warpgroups.cuh") + text_of("kron_chain.cuh") + text_of("kron_phases.cuh") +
-          text_of("kron_ring.cuh");
+  text += include("common/warpgroups.cuh") + include("kron/kron_ring.cuh");
   std::string operands, phases;
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
     const bool is_left = chain.phase_of(axis).axes == 2 && chain.phase_of(axis).axis == static_cast<int>(axis);
@@ -254,17 +251,17 @@ std::string ring_source(const plan::KronChain& chain) {
   }
   text += fmt::format("#define RING_OPERANDS {}\n#define RING_PHASES {}\n", operands, phases);
   text += fmt::format("typedef Phase{} RingLast;\n", chain.phases.size() - 1);
-  return text + text_of("kron_ring_run.cuh");
+  return flattened(text + include("kron/kron_ring_run.cuh"));
 }
 
 }  // namespace
 
 std::string cuda_kron_source(const plan::KronChain& chain) {
   if (chain.ring > 0) return ring_source(chain);
-  std::string text = opening(chain.types) + chain_numbers(chain) + text_of("split_pieces.cuh");
-  if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + text_of("warpgroups.cuh");
-  text += text_of("kron_chain.cuh") + text_of("kron_phases.cuh");
-  if (chain.has_eights()) text += "#define DEEP_DOUBLES 0\n" + text_of("double_units.cuh") + text_of("kron_eights.cuh");
+  std::string text = opening(chain.types) + chain_numbers(chain) + include("common/split_pieces.cuh");
+  if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + include("common/warpgroups.cuh");
+  text += include("kron/kron_phases.cuh");
+  if (chain.has_eights()) text += "#define DEEP_DOUBLES 0\n" + include("kron/kron_eights.cuh");
   const bool early = chain.is_early();
   std::string asks, measures, operands, phases;
   std::int64_t raw = 0;
@@ -303,7 +300,7 @@ std::string cuda_kron_source(const plan::KronChain& chain) {
   text += fmt::format("#define CHAIN_EARLY {}\n#define CHAIN_OPERANDS {}\n#define CHAIN_PHASES {}\n", int{early},
                       operands, phases);
   if (early) text += fmt::format("#define CHAIN_ASKS {}\n#define CHAIN_MEASURES {}\n", asks, measures);
-  return text + text_of("kron_chain_run.cuh");
+  return flattened(text + include("kron/kron_chain_run.cuh"));
 }
 
 std::string cuda_kron_source(const plan::KronWide& wide) {
@@ -317,7 +314,7 @@ std::string cuda_kron_source(const plan::KronWide& wide) {
   text += fmt::format("#define X_EXPONENT {}\n#define EXPONENT_1 {}\n#define EXPONENT_2 {}\n", wide.x_exponent(),
                       wide.first_exponent(), plan::KronWide::kExponent);
   text += fmt::format("#define COLUMN_SCALES {}\n", int{wide.column_scales});
-  text += "#define CLUSTER 1\n" + text_of("warpgroups.cuh") + text_of("split_pieces.cuh");
+  text += "#define CLUSTER 1\n";
   const auto product = [&](const char* name, std::int64_t columns, bool of_registers) {
     text += product_function({name, static_cast<int>(columns), static_cast<int>(columns / 2), "k16.f32.f16.f16",
                               of_registers, of_registers ? ", 1, 1, 0" : ", 1, 1, 0, 0"});
@@ -326,7 +323,7 @@ std::string cuda_kron_source(const plan::KronWide& wide) {
   const std::int64_t outputs = round_up(wide.q2, 16), rest = outputs % plan::KronWide::kStrip;
   if (wide.pair && outputs >= plan::KronWide::kStrip) product("second_product", plan::KronWide::kStrip, true);
   if (wide.pair && rest != 0) product("second_product", rest, true);
-  return text + text_of("kron_wide.cuh");
+  return flattened(text + include("kron/kron_wide.cuh"));
 }
 
 std::string cuda_kron_source(const plan::KronDouble& kernel) {
@@ -338,11 +335,11 @@ std::string cuda_kron_source(const plan::KronDouble& kernel) {
   text += fmt::format("#define GROUPS {}\n#define STAGES {}\n#define DEPTH {}\n", kernel.groups, kernel.stages,
                       kernel.depth);
   text += fmt::format("#define IN_WIDTH {}\n#define OUT_WIDTH {}\n", kernel.in_width, kernel.out_width);
-  return text + text_of("double_units.cuh") + text_of("kron_double.cuh");
+  return flattened(text + include("kron/kron_double.cuh"));
 }
 
 std::string cuda_kron_finish_source(Dtype type, Dtype out) {
-  return opening(type, type, out) + text_of("kron_finish.cuh");
+  return flattened(opening(type, type, out) + include("kron/kron_finish.cuh"));
 }
 
 }  // namespace mercer::codegen

@@ -27,10 +27,8 @@ constexpr std::string_view kCpuVersion = "1\n";
 std::string kernel_texts() {
   std::string texts;
   for (const codegen::CudaText& file : codegen::cuda_texts())
-    if (file.name.starts_with("kron_")) texts += file.text;
-  for (const char* file : {"arguments.h", "prelude.cuh", "split_pieces.cuh", "warpgroups.cuh", "double_units.cuh"})
-    texts += codegen::cuda_text(file);
-  return texts;
+    if (file.name.starts_with("kron/")) texts += codegen::include(file.name);
+  return codegen::flattened(texts);
 }
 
 Choice choice_of(const KronGpuPlan& plan) { return {plan.record(), plan.to_text()}; }

@@ -29,7 +29,8 @@ std::string tile_key(const plan::GpuPairPlan& plan, const DeviceName& device) {
   const std::string& kernel = kept.get([] {
     std::string texts;
     for (const char* name :
-         {"pair_slices.cuh", "pair_update.cuh", "pair_consumers.cuh", "pair_rows.cuh", "pair_tile.cuh"})
+         {"pairs/pair_slices.cuh", "pairs/pair_update.cuh", "pairs/pair_consumers.cuh", "pairs/pair_rows.cuh",
+          "pairs/pair_tile.cuh"})
       texts += codegen::cuda_text(name);
     return hash128(texts).to_text();
   });

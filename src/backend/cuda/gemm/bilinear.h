@@ -1,5 +1,5 @@
-// Sums that are products of matrices, on tensor cores (kernels/cuda/gemm/split_precision.cuh): operands in pieces of 16
-// bits, the tiles of products, and what computes cancelling pairs again. What is needed is decided on the device.
+// Sums that are products of matrices, on tensor cores (kernels/cuda/common/split_precision.cuh): operands in pieces of
+// 16 bits, the tiles of products, and what computes cancelling pairs again. What is needed is decided on the device.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Products of matrices in float64 (kernels/cuda/gemm/double_precision.cuh). What cancels is computed again where it
+// Products of matrices in float64 (kernels/cuda/common/double_precision.cuh). What cancels is computed again where it
 // stands; where most of a sample does, the direct tile computes everything. What is needed is decided on the device.
 #pragma once
 

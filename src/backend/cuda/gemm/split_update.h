@@ -1,4 +1,4 @@
-// c -= x z^T of float32 by products on tensor cores, in split precision (kernels/cuda/gemm/split_precision.cuh): what
+// c -= x z^T of float32 by products on tensor cores, in split precision (kernels/cuda/common/split_precision.cuh): what
 // blocked factorisations spend their time on.
 #pragma once
 

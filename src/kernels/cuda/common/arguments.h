@@ -1,6 +1,5 @@
 // Arguments of the kernels, read by both sides: the back end fills these structs, device text receives them by value.
-#ifndef MERCER_CUDA_ARGUMENTS
-#define MERCER_CUDA_ARGUMENTS
+#pragma once
 
 #define MERCER_MAX_AXES 6     // of a batch, after axes that step alike have been merged
 #define MERCER_MAX_NUMBERS 32 // parameters passed by value
@@ -735,5 +734,3 @@ struct KronArguments {
   long long item_count, row_count, left, right;
   double alpha, beta;
 };
-
-#endif

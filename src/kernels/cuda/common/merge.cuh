@@ -1,6 +1,11 @@
 // Partial states of the ranges of n, merged in order: one thread a row, of products so many of its columns, which are
 // neighbours in out. PRODUCT: sums [split][column][ld]; a warp has 32 rows, and up to four warps the columns beside one
 // another, so that whole lines of out are written at about the same time.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 extern "C" __global__ void merge_ranges(const __grid_constant__ MergeArguments a) {
   constexpr int TOGETHER = CONSUMER == 1 ? MERCER_MERGED_COLUMNS : 1;
   if (a.state != nullptr && a.state->rated != a.rated) return;

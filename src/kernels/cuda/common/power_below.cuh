@@ -1,4 +1,8 @@
 // The power of two that takes a magnitude to [1, 2), or as near to it as a normal number does.
+#pragma once
+
+#include "common/prelude.cuh"
+
 MERCER_INLINE float power_below(float a) {
   const int exponent = 0x7f000000 - (int)(bits_of(a) & 0x7f800000u);
   return float_of((u32)(exponent > 0x00800000 ? exponent : 0x00800000));

@@ -1,4 +1,8 @@
-// What every device text stands on: types, conversions, copies. NVRTC compiles it without a single include.
+// What every device text stands on: types, conversions, copies. NVRTC sees all files as one text, without a header.
+#pragma once
+
+#include "common/arguments.h"
+
 typedef unsigned char u8;
 typedef signed char i8;
 typedef unsigned short u16;

@@ -1,4 +1,9 @@
 // Results of blocks of z joined on the device (stream_merge.h).
+#pragma once
+
+#include "common/prelude.cuh"
+#include "common/stream_merge.h"
+
 #define STREAM_THREADS 256
 
 MERCER_INLINE bool is_nan(double v) { return v != v; }

@@ -1,6 +1,5 @@
 // What joins the results of blocks of z in a call on arrays of the host (ops/gpu/streamed.h): its kernels' arguments.
-#ifndef MERCER_CUDA_STREAM_MERGE
-#define MERCER_CUDA_STREAM_MERGE
+#pragma once
 
 // How a value of one more block joins the total.
 enum StreamMerge {
@@ -42,5 +41,3 @@ struct StreamStoreArguments {
   long long count, rows, width;
   long long plane_stride, row_stride, column_stride;
 };
-
-#endif

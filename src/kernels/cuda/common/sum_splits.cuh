@@ -1,4 +1,9 @@
 // Partial results of ranges, added up in order: [split][output][m][k] become out.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 extern "C" __global__ void sum_splits(const __grid_constant__ SumArguments a) {
   const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= (i64)a.outputs * a.m * a.k) return;

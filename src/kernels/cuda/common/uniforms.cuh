@@ -2,6 +2,11 @@
 // thread an item; numbers never leave the device.
 //
 //   PARAMS, UNIFORMS, REAL
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 extern "C" __global__ void uniforms(const __grid_constant__ UniformArguments a) {
   const i64 item = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= a.items) return;

@@ -1,4 +1,8 @@
 // What kernels of compute capability 9.0 stand on: blocks of a cluster, products of warpgroups, rings of stages.
+#pragma once
+
+#include "common/prelude.cuh"
+
 // The barrier in another block of the cluster. Nothing but reads of shared memory comes before, so that no fence is
 // asked for: .release.cluster would wait for every store of the epilogue.
 MERCER_INLINE void arrive_at(u32 barrier, u32 block) {

@@ -4,6 +4,15 @@
 // member go to memory as lanes have them, four lanes 64 bytes of a row. With several members, stores take most of the
 // time, and memory takes 256 neighbouring bytes faster: 8 rows x 64 columns at a time pass through the warp's part of
 // shared memory. So do strips of 16 rows x 32 columns where there are edges, any strides, or a half below the diagonal.
+#pragma once
+
+#include "common/areas.cuh"
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_walk.cuh"
+
 struct Strip {
   static constexpr int kRows = 16, kColumns = 32;
   i64 m, n0;          // of its first row, of the tile's first column

@@ -7,6 +7,14 @@
 // A lane has two rows and 16 of the columns of a strip of 32; at the end of a tile its quad joins, in the same order in
 // every run, and shared memory keeps what a warp's 16 rows have of some tiles. Pairs that cancel are computed again
 // where they stand, by the whole warp: a list would not know what their values were to be added to.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_values.cuh"
+#include "gemm/bilinear_walk.cuh"
 
 #if CONSUMER == 1
 // A range's later sums are added to the earlier ones, by the lane that stored those.

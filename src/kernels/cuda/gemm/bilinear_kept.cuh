@@ -5,6 +5,16 @@
 // Pieces are of powers of two of known sizes (bilinear_values.cuh), or of f times the power of two that takes f(0) to
 // 2^14 … 2^15: values from LEAST_PART f(0) on, and zeros, they carry to 2^-22 of themselves. One value that is less,
 // and all are made by who keeps none.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_values.cuh"
+#include "gemm/bilinear_walk.cuh"
+
 #define ROW_PIECES 128  // bytes of a row in a unit of the image
 #define LEAST_KEPT (LEAST_PART * 0x1p14f)
 #define MOST_KEPT 60000.0f

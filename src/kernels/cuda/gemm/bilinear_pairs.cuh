@@ -1,4 +1,12 @@
 // From the sums of a tile of products to the sums of its pairs (bilinear_tile.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/split_precision.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "pairs/pair_params.cuh"
+
 MERCER_INLINE void load_row_slots(float (&slots)[ROW_SLOTS + 1], const PairArguments& p, i64 m) {
 #pragma unroll
   for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const float*)p.row)[s * p.x_ld + (m < p.m ? m : p.m - 1)];

@@ -1,5 +1,13 @@
 // Products of matrices in split precision: a warp feeds a ring of units of both images, two warpgroups multiply
 // (bilinear_tile.cuh). LAST_FEEDS: there is no such warp.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_walk.cuh"
+
 #define FEED_WARP 8
 
 // Descriptor of rows of 128 bytes in the 128-byte swizzle: address / 16, eight rows 1024 bytes apart.

@@ -1,5 +1,12 @@
 // Few tiles of many features: a tile's features in ranges, each by a block of its own (bilinear_tile.cuh). The range
 // that comes last adds up the sums of all for a warp's rows, in order.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_walk.cuh"
+
 #if JOINS_RANGES
 // Whether the sums are complete.
 MERCER_INLINE bool join_ranges(const BilinearArguments& a, const Walk& walk, int rank, float (&sum)[SUMS]) {

@@ -1,4 +1,10 @@
 // What tiles of products have in shared memory, and what of it belongs to whom (bilinear_tile.cuh, bilinear_warps.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gemm/bilinear_walk.cuh"
+
 #define SUMS (TILE_N / 2)
 #define ROW_BYTES 128
 // RESIDENT: all units of x stay while a range of n passes by, stages are of z alone.

@@ -21,6 +21,19 @@
 // slots, v of the columns.
 // Parts: bilinear_walk.cuh, bilinear_shared.cuh, bilinear_products.cuh, bilinear_pairs.cuh, bilinear_ranges.cuh and the
 // three above; this file is the kernel.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_precision.cuh"
+#include "common/warpgroups.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_products.cuh"
+#include "gemm/bilinear_ranges.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_walk.cuh"
+
 #if LAST_FEEDS
 MERCER_INLINE bool next_tile(Walk& walk) {
   while (walk.next())

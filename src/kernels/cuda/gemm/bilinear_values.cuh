@@ -1,5 +1,14 @@
 // Sums of a tile of products become values where they are, in registers: for what stores no pairs (bilinear_fold.cuh,
 // bilinear_candidates.cuh). A lane has two rows and 16 of the columns of a strip of 32.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/split_precision.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "pairs/pair_params.cuh"
+#include "pairs/row_sums.cuh"
 
 // The whole warp takes those of its 16 x 32 pairs that have a bit in `mask` (the last pair lowest), one after the
 // other: values[pair] = make(row, column, pair), where that pair is there, elsewhere `nothing`.

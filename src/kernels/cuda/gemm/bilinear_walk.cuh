@@ -1,4 +1,9 @@
 // The order in which clusters of blocks take the tiles of a product (bilinear_tile.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define TILE_M 128
 
 #if CONSUMER == 0 || CONSUMER == 3

@@ -8,6 +8,16 @@
 //
 // Steps over (tile, unit) form one pipeline. Sums go to float registers after every unit of 32 features (64 where there
 // are no low pieces): 64 accumulators and 64 sums a thread.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_precision.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_walk.cuh"
+
 #define WARP_THREADS 256
 
 // The next unit to be fetched.

@@ -3,6 +3,16 @@
 // SPREADS: their squares times the shares of the columns are added up. WEIGHS: before, they are multiplied with sums of
 // other products, or a matrix (rank_field.cuh). FURTHER: so are further values, which are added up times a plane's.
 // BESIDE: the value behind those is multiplied with columns of its own.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_values.cuh"
+#include "gemm/bilinear_walk.cuh"
+#include "gemm/wide_fold.cuh"
+
 #define WEIGHS (WEIGHT_UNITS > 0 || WEIGHT_MATRIX)
 #if WEIGHT_MATRIX
 // A matrix of weights: of the 16 rows of a warp those of the next tile are copied to shared memory while one is

@@ -5,6 +5,14 @@
 // one column, as Position says.
 //
 //   left   lane = 4 column + feature      right   lane = 4 row + feature      result   lane = 4 column + row / 2
+#pragma once
+
+#include "common/arguments.h"
+#include "common/double_precision.cuh"
+#include "common/double_units.cuh"
+#include "common/prelude.cuh"
+#include "pairs/pair_slices.cuh"
+#include "pairs/pair_update.cuh"
 
 // 16 features of the tile.
 MERCER_INLINE void multiply_slice(Accumulators& acc, const REAL* slice, const Position& at) {

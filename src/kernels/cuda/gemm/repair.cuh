@@ -1,5 +1,15 @@
 // Listed pairs of products that cancel (areas.cuh), again from the values themselves: a warp a few pairs of one row,
 // sums in double. Areas of many pairs are left to repair_areas.cuh.
+#pragma once
+
+#include "common/areas.cuh"
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_precision.cuh"
+#include "pairs/row_sums.cuh"
+#include "pairs/store_pair.cuh"
+
 #define REPAIR_THREADS 256
 #define REPAIR_RUN 8
 #define REPAIR_WARPS 64u  // share an area at least

@@ -6,6 +6,17 @@
 //
 // Each row is read once for all of its pairs in the area, and no two lanes collide. A sum goes to double every 16 terms
 // of a lane, as those of repair.cuh do.
+#pragma once
+
+#include "common/areas.cuh"
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_precision.cuh"
+#include "gemm/repair.cuh"
+#include "pairs/row_sums.cuh"
+#include "pairs/store_pair.cuh"
+
 #define AREA_THREADS 512
 #define AREA_SLICE 32
 #define AREA_SLICES_OF_SUM 4

@@ -12,6 +12,14 @@
 //
 // BESIDE: as many columns more of the image are multiplied with a second value of the pairs (rank_field.cuh). Its
 // pieces are needed no longer than until those of the first one are made.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+#include "gemm/bilinear_walk.cuh"
+#include "gemm/wide_pieces.cuh"
+
 template <class Shared>
 struct WideSums {
   float total[WIDE / 2];

@@ -1,5 +1,11 @@
 // The kernel of products with many columns of v whose values are none of products: wide_tile.cuh and wide_stored.cuh
 // have `multiply`, `feed` and what lies in shared memory. Registers: as bilinear_tile.cuh.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WIDE_THREADS, BLOCKS)
     wide_tile(const __grid_constant__ BilinearArguments a) {
   extern __shared__ __align__(1024) u8 memory[];

@@ -5,6 +5,12 @@
 // products, of 16 columns, whose operands take half the registers. To read these is what products of few columns cost,
 // for multiply-adds wait meanwhile. Every 32 points n of a column of v share a power of two; the sum of a strip is
 // multiplied with it.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gemm/bilinear_walk.cuh"
+
 #if HALVES
 #define V_STEPS 2
 #else

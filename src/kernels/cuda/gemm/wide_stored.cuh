@@ -11,6 +11,14 @@
 //
 // Values come AHEAD strips of 32 columns before they are multiplied, into registers: 16 KiB a strip of a block. Values
 // of a caller (OF_CALLER) have no room behind the last column.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+#include "gemm/bilinear_walk.cuh"
+#include "gemm/wide_fold.cuh"
+
 #define FEED_WARP 8
 #define AHEAD (WIDE <= 64 ? 4 : 2)
 

@@ -8,6 +8,15 @@
 //           └──────────────────────────────┘
 //
 // Persistent blocks; one warp feeds (wide_kernel.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+#include "gemm/bilinear_walk.cuh"
+#include "gemm/wide_fold.cuh"
+#include "pairs/pair_params.cuh"
+
 #define FEED_WARP 8
 #define PANEL_STAGES 2
 #define TILE_PANELS (TILE_N / MERCER_PANEL)

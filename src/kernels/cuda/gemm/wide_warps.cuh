@@ -8,6 +8,16 @@
 //
 // What a product leaves in registers lies as the next one takes it. A ring of STAGES tiles: thread 0 asks for the tile
 // AHEAD, whose stage was read two tiles ago, so that warps seldom wait for one another.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+#include "gemm/bilinear_walk.cuh"
+#include "gemm/wide_pieces.cuh"
+#include "pairs/expanded.cuh"
+#include "pairs/expanded_powers.cuh"
+
 #define WARPS 4
 #define GROUPS (TILE_M / (16 * WARPS))
 #define WARP_THREADS (32 * WARPS)

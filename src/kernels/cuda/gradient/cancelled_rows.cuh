@@ -4,6 +4,10 @@
 //   sum over n of (a c |z'|)^2 + (|x'| S)^2                  `spread`, and `point`, |x'|^2, times the square of S
 //
 // with amplitudes and coefficients, or weights. The contract is 1e-6 of the norm of the row.
+#pragma once
+
+#include "common/prelude.cuh"
+
 #define MOST_CANCELLED 16.0f
 #define LEAST_SPREAD 0x1p-110f  // below it squares are lost
 

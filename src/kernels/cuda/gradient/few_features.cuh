@@ -16,6 +16,12 @@
 //
 // Floor: issue slots. |x - z|^2 in 3 features and one output take 3 subtractions and 3 multiply-adds, the value, 3
 // multiply-adds.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_params.cuh"
+
 #define FEW_THREADS 128
 #define VECTOR (16 / (int)sizeof(REAL))
 #define SLICE MERCER_PANEL

@@ -17,6 +17,11 @@
 // With FOLDS a thread has STATES of each in place of a sum, which follow combine() n by n; finished() makes results.
 //
 // Sums are promoted every FIELD_CHUNK points to shared memory. blockIdx.z: a range of n, with partial results.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define FIELD_THREADS 256
 #define THREADS_F 16
 #define THREADS_R 16

@@ -2,6 +2,11 @@
 // the largest |t| of its features, the sums of powers in units of that, the values of the pair, all in double. One
 // thread does it, in sums that turned out to be no numbers: values of such pairs are marked in place of what they would
 // be.
+#pragma once
+
+#include "common/power_below.cuh"
+#include "common/prelude.cuh"
+
 struct BeyondPair {
   const REAL *x, *z, *w;
   i64 x_step, z_step;  // from one feature to the next

@@ -9,6 +9,11 @@
 // has code 2 r + 1, a value of x between r - 1 and r code 2 r; equal ones have equal codes, or where SIGNS_ZEROS x has
 // 2 r + 2 and zeros of unlike signs are unlike, as in copysign(1, x - z). Codes are 16-bit floats two and more apart,
 // so that their difference has its sign in bit 15 and its being in bit 14.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define OPERAND_THREADS 1024
 #define STAGE_POINTS 64
 #define CODE_POINTS (CODE_STAGES * STAGE_POINTS)

@@ -31,6 +31,12 @@
 // A sum of powers, whose flushes are far apart, is made larger by GIVEN_BACK a stage: half of what sums of one sign
 // lose (measured: 3.3e-7), so that neither they nor sums that lose nothing are off by 1e-6.
 // Results that are not finite are marked; field.cuh computes their tiles again.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+
 #define FEED_GROUP 3
 #define FEED_WARPS 4
 #define FIELD_THREADS 512

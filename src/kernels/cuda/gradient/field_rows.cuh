@@ -1,6 +1,12 @@
 // Which rows of a field may have values in units (row_units.cuh), and their units:
 //
 //   [measure_points →] measure_coefs → examine_amplitudes → judge_rows → field_products with DIGITS or HALVES
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gradient/row_units.cuh"
+
 #define ROW_THREADS 256
 #define BLOCK_ROWS 128  // 16 a warp
 #define JUDGED_ROWS 64

@@ -1,4 +1,9 @@
 // Further sum f of row m: those that have weights, then that of the single factor.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 MERCER_INLINE void store_further(const RankFieldArguments& a, int f, i64 m, float sum) {
   if (f >= a.summed) {
     a.product[m * a.product_row] = sum;

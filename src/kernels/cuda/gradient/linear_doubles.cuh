@@ -13,6 +13,12 @@
 //
 // A row with less than a quarter of that root is marked, and computed by differences. So are rows and columns with
 // values that are not finite, or of such sizes that products or squares leave the range.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pack/centre.cuh"
+
 #define LINEAR_THREADS 256
 #define LINEAR_WARPS (LINEAR_THREADS / 32)
 #define SAMPLE_HALF (CENTRE_SAMPLES / 2)

@@ -12,6 +12,16 @@
 //
 // x' S - P loses digits where few neighbours of x have all the weight (cancelled_rows.cuh; the spread by weigh_points
 // and examine_rows). Such a row is marked, and computed by differences.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "common/split_precision.cuh"
+#include "gradient/cancelled_rows.cuh"
+#include "pack/centre.cuh"
+
 #define LINEAR_THREADS 256
 #define LINEAR_WARPS (LINEAR_THREADS / 32)
 #define WARP_ROWS 16      // of examine_rows

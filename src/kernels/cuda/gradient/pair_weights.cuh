@@ -1,5 +1,10 @@
 // Weights of pairs, the product of factors u of the points x and v of the points z, for fields that take values of some
 // rows of pairs as planes (field.cuh and what stands beside it).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define WEIGHT_THREADS 256
 #define WEIGHT_TILE 64
 #define WEIGHT_SLICE 16

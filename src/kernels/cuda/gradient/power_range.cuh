@@ -1,4 +1,11 @@
 // How large powers of a feature's differences are, and whether two pieces of 16 bits carry them (row_units.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gradient/field_rows.cuh"
+#include "gradient/row_units.cuh"
+
 struct Range {
   float least, most;  // NaN stays; of nothing infinity and -infinity
   MERCER_METHOD void add(const Range& other) {

@@ -19,6 +19,15 @@
 // up). Such a row is left to differences.
 //
 // Or the weights are a matrix of the caller's: the tile reads them where they lie, and single factors are ones.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "common/split_precision.cuh"
+#include "gradient/cancelled_rows.cuh"
+#include "gradient/further_sums.cuh"
+
 #define RANK_THREADS 256
 #define FACTOR_THREADS 8    // of write_factors: of a point
 #define FINISH_POINTS 32    // rows of a block of finish_rows

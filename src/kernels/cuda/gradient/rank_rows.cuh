@@ -10,6 +10,13 @@
 //
 // With few rows a block has a range of z, and merge_rows adds the ranges up; their sums lie where those of the products
 // did, which have been read.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gradient/further_sums.cuh"
+#include "pairs/pair_params.cuh"
+
 #define RANK_THREADS 256
 #define RANK_ROWS 16
 #define ROW_GROUPS (RANK_THREADS / MERCER_PANEL)

@@ -3,6 +3,9 @@
 //
 //   DIGITS  integers: three digits, two from -128 to 127 and a last one from -64 to 63
 //   HALVES  two pieces of 16-bit floats
+#pragma once
+
+#include "common/prelude.cuh"
 
 // Rounding digits errs by half a unit at most, by 1/32 on average over sixteen equal values, by 0.3 / sqrt(n) over n
 // unlike ones. Where the magnitudes are 1 / MOST_OF_MEAN of the largest on average, that is 5e-7 of their sum.

@@ -10,6 +10,12 @@
 //
 // For 64 columns a warp has 4 x 2 products of 16 x 8 x 16 a slice, 512 clocks of its tensor core, and reads 10 KiB of
 // shared memory. blockIdx.z: a range of n, with partial results.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/double_units.cuh"
+#include "common/prelude.cuh"
+
 #define FIELD_THREADS 256
 #define TILE_R 128
 #define WARP_R (TILE_F == 32 ? 32 : 64)

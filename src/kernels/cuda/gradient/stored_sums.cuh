@@ -8,6 +8,11 @@
 // A warp has four rows and a range of n, 64 points a lane: so many addends lose no more than the contract's digits.
 // Ranges are added up in float64. For more columns of v than COLUMNS there are several launches, of which the last one
 // stores amplitudes.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define SUM_THREADS 256
 #define SUM_ROWS 4
 #define SUM_RANGE 2048

@@ -19,6 +19,12 @@
 //
 // Blocks are persistent. Operands of the axes are made from the factors by the block itself, and again where the next
 // tile belongs to another item of the batch.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "kron/kron_values.cuh"
+
 #define CHAIN_WARPS (CHAIN_THREADS / 32)
 #define CHAIN_VECTOR (16 / (int)sizeof(Value))
 #if CHAIN_CLUSTER == 1

@@ -1,4 +1,11 @@
 // The kernel of kron_chain.cuh.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "kron/kron_chain.cuh"
+#include "kron/kron_values.cuh"
+
 extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
     __launch_bounds__(CHAIN_THREADS, CHAIN_RESIDENT) kron_chain(const __grid_constant__ KronArguments k) {
   extern __shared__ __align__(16) u8 memory[];

@@ -24,6 +24,13 @@
 // clocks; sixteen of them, 32 x 64 of a warp, read 12 KB of shared memory. What comes between them is kept to few
 // instructions: there is one other warp at most to fill the gap.
 // Registers: 128 of 64 sums, 48 of operands.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/double_units.cuh"
+#include "common/prelude.cuh"
+#include "kron/kron_values.cuh"
+
 #define STEPS ((P + DEPTH - 1) / DEPTH)
 #define GROUP_THREADS (GROUP_WARPS * 32)
 #define DOUBLE_THREADS (GROUPS * GROUP_THREADS)

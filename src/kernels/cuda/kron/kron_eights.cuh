@@ -4,6 +4,15 @@
 //   first axis   sums[q_a][n] = sum_p A[q_a][p] x[p][n]         a lane has x[t][g] and x[t + 4][g], sums[g][2 t] and
 //                                                               sums[g][2 t + 1]
 //   second axis  out[q_a][q_b] = sum_n sums[q_a][n] B[n][q_b]   sums lie as an operand of rows: nothing moves
+#pragma once
+
+#include "common/arguments.h"
+#include "common/double_units.cuh"
+#include "common/prelude.cuh"
+#include "kron/kron_chain.cuh"
+#include "kron/kron_phases.cuh"
+#include "kron/kron_values.cuh"
+
 typedef Pack<Value, 2> Eight;  // what a lane has of a row, or of a column
 
 MERCER_INLINE Eight multiply_eight(const Eight& rows, const Eight& columns) {

@@ -1,6 +1,12 @@
 // to = alpha from + beta y, from of the computing type: where a pass may not write in place. Without `from`: beta y.
 //
 // Floor: bytes, each array once. Elements (row, l) stand before a of them; l steps by side.left.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "kron/kron_values.cuh"
+
 #define KRON_FINISH_THREADS 256
 
 extern "C" __global__ void __launch_bounds__(KRON_FINISH_THREADS) kron_finish(

@@ -1,6 +1,11 @@
 // Phases of kron_chain.cuh: one axis of the tile, or two neighbouring ones, multiplied in place. A phase F has P_A,
 // Q_A, STEP_A and OPERAND_A of its axis, the same of B for the second one, ITEMS how many such matrices (or WIDTH of
 // them side by side) a tile has, place(item) where one begins.
+#pragma once
+
+#include "common/prelude.cuh"
+#include "kron/kron_chain.cuh"
+#include "kron/kron_values.cuh"
 
 // ---- multiply-adds: an item a thread, all of it in registers --------------------------------------------------------
 template <int N>

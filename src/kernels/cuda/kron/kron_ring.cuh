@@ -13,6 +13,13 @@
 //   one axis      out[n][q] = sum_p x[p][n] F[p][q]    rows of an instruction: 16 of 32 columns n
 //   first of two  sums[q_a][n] = sum_p A[q_a][p] x[p][n]    rows: both pieces of A; n = fifth(2 t), fifth(2 t + 1)
 //   second        out[q_a][q_b] = sum_n sums[q_a][n] B[n][q_b]    rows: two such matrices; sums lie as operands do
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "kron/kron_chain.cuh"
+#include "kron/kron_phases.cuh"
+
 typedef Pack<float, 4> Four;
 
 // The compiler knows which digits units take. With a mask unknown to it, it keeps two pieces, not the value too.

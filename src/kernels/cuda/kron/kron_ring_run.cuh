@@ -1,5 +1,15 @@
 // The kernel of kron_ring.cuh. All that belongs to a row, and not to its elements, is found by one warp, which asks for
 // its chunks as well: threads that multiply would spend a third of their instructions on it.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+#include "kron/kron_chain.cuh"
+#include "kron/kron_phases.cuh"
+#include "kron/kron_ring.cuh"
+#include "kron/kron_values.cuh"
+
 #define ROW_COLUMNS (IN_SIZE / Phase0::P_A)
 #define ROW_CHUNKS ((ROW_COLUMNS + RING_COLUMNS - 1) / RING_COLUMNS)
 

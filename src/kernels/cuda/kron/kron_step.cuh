@@ -10,6 +10,12 @@
 // Floor: bytes, `from` once for each tile of q and `to` once, at 4.2 TB/s, or P multiply-adds an element of `to`, in
 // float32 at 65 TFLOP/s: from P = Q = 62 on arithmetic is more, as 8 bytes take as long as 124 flops. Shared memory:
 // THREAD_N + THREAD_Q words for THREAD_N THREAD_Q multiply-adds. Registers: as many sums, and those words.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "kron/kron_values.cuh"
+
 #define KRON_THREADS (GROUPS_N * GROUPS_Q)
 #define TILE_N (GROUPS_N * THREAD_N)
 #define PADDED_Q (GROUPS_Q * THREAD_Q)

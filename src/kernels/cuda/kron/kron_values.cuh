@@ -1,5 +1,10 @@
 // Elements of the arrays of a product with a Kronecker product, and where they lie. REAL is the computing type, IN and
 // OUT are those of memory. Whole numbers have no signs here, so that they wrap around.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 typedef REAL Value;
 
 MERCER_INLINE float kron_load(float v) { return v; }

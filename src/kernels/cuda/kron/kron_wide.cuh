@@ -26,6 +26,14 @@
 //
 // Persistent blocks. GROUPS tiles are under way in a block, each of WARPGROUPS: some multiply while others split or
 // store. A thread loads its ITEMS * 16 values of the next tile during the products of this one.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "common/warpgroups.cuh"
+#include "kron/kron_values.cuh"
+
 #define GROUP_WARPS (4 * WARPGROUPS)
 #define WIDE_THREADS (GROUPS * WARPGROUPS * 128)
 #define STEPS_1 ((P1 + 15) / 16)

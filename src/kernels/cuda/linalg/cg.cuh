@@ -7,6 +7,11 @@
 //
 // Floor: bytes. A round without a preconditioner reads or writes eleven vectors, with one two more and its products.
 // Budget: 80 registers, no shared memory but for the sums of warps.
+#pragma once
+
+#include "common/prelude.cuh"
+#include "linalg/cg_state.h"
+
 #define CG_THREADS 256
 #define CG_RESIDUAL 0
 #define CG_PRECONDITIONED 1

@@ -1,5 +1,10 @@
 // Whether rounds of conjugate gradients go on, told to a conditional node of a CUDA graph. A module of its own: drivers
 // without such nodes cannot load it, since the function below is theirs.
+#pragma once
+
+#include "common/prelude.cuh"
+#include "linalg/cg_state.h"
+
 extern "C" __device__ void cudaGraphSetConditional(u64 condition, u32 value);
 
 // One warp. While a column is live and rounds are left.

@@ -11,8 +11,7 @@
 // Minimal residuals go the same way (minres_turn). Their direction is the next vector of Lanczos's recurrence, v:
 //
 //   beta' v' = a v - alpha v - beta v_before;  w' = (v - delta w - epsilon w_before) / gamma;  x += phi w'
-#ifndef MERCER_CUDA_CG_STATE
-#define MERCER_CUDA_CG_STATE
+#pragma once
 
 #ifndef MERCER_INLINE
 #define MERCER_INLINE inline
@@ -302,5 +301,3 @@ struct GatherArguments {
   long long rows, columns, from_row, from_col;
   int element;
 };
-
-#endif

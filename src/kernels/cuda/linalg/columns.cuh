@@ -2,6 +2,11 @@
 // far products are from multiples of their columns.
 //
 // Budget: 64 registers, 64 KB of shared memory for the factor, of one block.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define COLUMN_THREADS 256
 #define MOST_BLOCK 64
 

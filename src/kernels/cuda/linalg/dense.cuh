@@ -5,6 +5,11 @@
 //
 // A block moves 64 x 64 elements through shared memory, so that both sides are read along what lies together.
 // blockIdx.y is the matrix of the chunk. Budget: 64 registers, 33 KB of shared memory in float64.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define DENSE_TILE 64
 #define DENSE_THREADS 256
 

@@ -18,6 +18,12 @@
 // of registers.
 // Budget: 128 threads. A thread that goes by columns has 16 x 8 of 512 x 32 sums in float32, 8 x 8 of 256 x 32 in
 // float64, or a vector of each column; 68 KB of shared memory. One that goes by rows has 128 and 168 registers.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+
 #define FEW_THREADS 128
 #define FEW_VECTOR (16 / (int)sizeof(REAL))
 #define FEW_ROWS (FEW_THREADS * FEW_VECTOR)

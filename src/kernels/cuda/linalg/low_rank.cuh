@@ -2,6 +2,11 @@
 // rows, and rows that are taken out of long columns or put into them.
 //
 // Floor: bytes, each element once. Budget: 40 registers.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define LOW_RANK_THREADS 256
 
 // to = from, each element times its weights.

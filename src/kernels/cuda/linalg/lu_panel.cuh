@@ -22,6 +22,13 @@
 // column's latency, some 900 cycles: four redux of 47, a barrier of the block, six reads of shared memory of 38 each
 // behind the other, a store to another block and its wait, which together take 350. A branch costs 40 to 80: so there
 // is none that a selection could be.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+
 #define PANEL_THREADS 256
 #define PANEL_WARPS (PANEL_THREADS / 32)
 #define PANEL_BLOCKS 16  // most of a cluster

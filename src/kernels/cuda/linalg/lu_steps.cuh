@@ -16,6 +16,13 @@
 // L21 S has is then what the row's terms amount to, and is lost beside larger ones of the same row alone. Rows of L21 S
 // and columns of S^-1 U12 that pieces cannot carry are the strays. Small ones change nothing where rows and columns of
 // the matrix are of like scale (`is_tame`); others are left to floats.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "linalg/substitution.cuh"
+
 #define LU_THREADS 256
 #define LU_WIDTH 32            // most columns of a panel
 #define MOST_EXPONENT 8        // of columns that stay as they are

@@ -2,6 +2,11 @@
 // (small_matrix.cuh). The lower triangle: an upper one is that of the transpose.
 //
 //   for k:  L_kk = sqrt(a_kk);  L_ik = a_ik / L_kk, i > k;  a_ij -= L_ik L_jk, j > k      column k goes to all members
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "linalg/small_matrix.cuh"
 
 // The inverse of the root, and the root, to the last place or nearly so.
 struct Root {

@@ -14,6 +14,12 @@
 //
 // Floor of a round: of shared memory 2.5 WIDTH reads and writes of a warp, beside some 7 WIDTH instructions; of 32 rows
 // 90 cycles of a multiprocessor. A matrix of 32 takes 6 to 8 times 31 rounds.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "linalg/small_matrix.cuh"
+
 #define MOST_SWEEPS 30
 
 // What is worth a rotation, of matrices whose largest value is in [1, 2), and of what is left off the diagonal, against

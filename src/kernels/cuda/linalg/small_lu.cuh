@@ -4,6 +4,11 @@
 //           l_ik = a_ik / a_kk;  a_ij -= l_ik a_kj, i, j > k                  row k goes to all members
 //
 // Rows stay where they are until the end: a member knows the place that its row has come to.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "linalg/small_matrix.cuh"
 
 #define MEMBERS 256  // more than a team has: a place and a member are one number
 

@@ -22,6 +22,11 @@
 //
 // Floor: bytes, each of the matrices read once, the results written once. Budget: WIDTH registers of REAL and some 40
 // more; of shared memory (WIDTH + 3) WIDTH REAL a team.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define ONE 1
 #define FEW 4
 #define TEAMS (SMALL_THREADS / TEAM)

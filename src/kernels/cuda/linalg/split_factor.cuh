@@ -2,6 +2,12 @@
 // Pieces carry rows whose largest value is in [2^-50, 2^50], so the factorisation is that of D a D, with powers of two
 // D that bring the diagonal into [1, 4). Then no value of the factor is over 2, and what is below 2^-50 changes nothing
 // that float32 would show. L = D^-1 L'. Both are exact, but for values that vanish beside the diagonal.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+
 #define FACTOR_THREADS 256
 #define FACTOR_WIDTH 64  // columns that are factored at once
 #define FACTOR_ROWS 64   // of a block of solve_rows

@@ -2,6 +2,10 @@
 // multiples leave the rows behind it, and these move up by one: so the loop is not unrolled, whose instructions would
 // run once and be waited for one by one. Step s has the factors of the rows behind row s at factors + s PITCH, from the
 // next row on, as many as there are rows: zeros behind the last (`place_behind`).
+#pragma once
+
+#include "common/prelude.cuh"
+
 template <int COUNT, int PITCH, int SIZE, class Store>
 MERCER_INLINE void substitute_down(float (&x)[SIZE], const float* factors, int steps, const Store& store) {
 #pragma unroll 2

@@ -12,6 +12,13 @@
 // of a row of right-hand sides in registers. Each warp solves one column of 32 rows at a time, a row a lane, by
 // shuffles; then the rows that are left take these off. The next 32 columns of the triangle are on their way meanwhile:
 // rows lie far apart, so eight threads fetch a row's 128 bytes together, and it passes through shared memory.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "linalg/substitution.cuh"
+
 #define TRIANGLE 256
 #define TRIANGLE_STEP 32
 #define TRIANGLE_COLUMNS 16

@@ -22,6 +22,12 @@
 // multiply-adds, at 64 a cycle of CLUSTER multiprocessors: 0.13 ms for m = 448; what a step waits for (a sum over a
 // warp twice, a root, a quotient, p and the column from other blocks, the barrier: some 2000 cycles) comes to 0.5 ms.
 // Budget: 255 registers, 8 m^2 / CLUSTER + 24 m + 8 m / CLUSTER bytes of shared memory a block.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+
 #define TRIDIAGONAL_WARPS 8
 #define TRIDIAGONAL_THREADS (32 * TRIDIAGONAL_WARPS)
 #define ROWS (32 * LANE_ROWS)  // at most

@@ -2,6 +2,17 @@
 //
 // All warps of a cluster wait for the slowest, so that even a rare candidate must not cost a trip to memory: a warp
 // queues them in shared memory and asks for the places of 32 of them at once.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_shared.cuh"
+#include "gemm/bilinear_values.cuh"
+#include "gemm/bilinear_walk.cuh"
+#include "nearest/candidate_keys.cuh"
+#include "nearest/candidates.cuh"
+
 #define QUEUE 64
 struct Consumer {
   float bound[2];

@@ -6,6 +6,12 @@
 //
 // Columns go in blocks of MERCER_COLUMN_BLOCK, in an order that takes from everywhere: neighbours in memory are often
 // neighbours in space. What is behind the last whole block comes last.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "nearest/candidate_keys.cuh"
+
 MERCER_INLINE int candidate_tiles(const CandidateArguments& found, i64 n) {
   const i64 whole = n / MERCER_COLUMN_BLOCK, end = found.end < whole ? found.end : whole;
   const i64 rest = found.end > whole ? n % MERCER_COLUMN_BLOCK : 0;

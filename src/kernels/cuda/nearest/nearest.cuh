@@ -6,6 +6,11 @@
 // global memory.
 //
 //   REAL
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define NEAREST_THREADS 256
 
 struct Key {

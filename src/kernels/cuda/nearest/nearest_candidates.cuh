@@ -1,6 +1,13 @@
 // The nearest of each row's candidates (candidates.cuh), a block a row: `tighten` keeps the smallest and lowers the
 // bound, `rank` computes what is left from the points themselves, sorts and writes it. `scan_rows` looks at all pairs
 // of the rows that had more candidates than there is room for, or fewer than wanted: ties, NaN and infinities.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "nearest/candidate_keys.cuh"
+#include "pairs/pair_params.cuh"
+
 #define RANK_THREADS 256  // at most; a warp where rows have few candidates
 #define RANK_CHUNK 128  // features whose sums are added up at once
 

@@ -1,4 +1,8 @@
 // The median of a sample, two values a lane; a mean would follow a single far one.
+#pragma once
+
+#include "common/prelude.cuh"
+
 #define CENTRE_SAMPLES 64
 
 // The keys of a warp in order, one a lane (Batcher's bitonic sort).

@@ -5,6 +5,11 @@
 // The upper, the middle and the lower eight digits of a float are numbers of bfloat16, which has its exponents; the
 // fourth number is 0. Numbers of z are negated, and behind the last feature there are zeros. Points lie where the
 // tile's threads want them: of 16 rows, those of a thread are neighbours, of 16 columns four.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 MERCER_INLINE int place_of_row(int p) { return p / 16 * 16 + p % 2 * 8 + p % 16 / 2; }
 MERCER_INLINE int place_of_column(int p) { return p / 16 * 16 + p / 2 % 2 * 8 + p % 16 / 4 * 2 + p % 2; }
 

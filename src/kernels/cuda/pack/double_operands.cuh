@@ -1,6 +1,14 @@
 // Operands of products in float64 (double_precision.cuh), from panels:
 //
 //   start_doubles → write_image → sample_squares → tiles of pairs
+#pragma once
+
+#include "common/arguments.h"
+#include "common/double_precision.cuh"
+#include "common/prelude.cuh"
+#include "pack/centre.cuh"
+#include "pack/operand_values.cuh"
+
 #define OPERAND_THREADS 256
 #define OPERAND_POINTS 16
 #define OPERAND_FEATURES (OPERAND_THREADS / OPERAND_POINTS)

@@ -13,6 +13,14 @@
 //                                                                                feature, zeros
 //
 // Steps are powers of two that bring both sides to the same size.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "pack/expanded_points.cuh"
+#include "pairs/expanded.cuh"
+
 struct Steps {
   float times[2], step[2];  // what u and w are multiplied with, and the steps of the products
   MERCER_METHOD explicit Steps(const ExpandedState& s) {

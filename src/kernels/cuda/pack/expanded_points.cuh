@@ -1,5 +1,14 @@
 // The operands of expanded squares (expanded.cuh), from panels: start_expanded → expand_points → both tiles. For many
 // columns of v write_chunks (expanded_chunks.cuh) comes between.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "pack/centre.cuh"
+#include "pairs/expanded.cuh"
+#include "pairs/pair_params.cuh"
+
 #define EXPANDED_THREADS 256
 #define EXPANDED_TOLERANCE (TIMES_MANY ? 1.8e-6f : 1.5e-6f)  // of the 2e-6 that products may lose
 #define MOST_EXPONENT (TIMES_MANY ? 1000.0f : 60.0f)  // of the factors of a point; 16-bit floats have it exactly

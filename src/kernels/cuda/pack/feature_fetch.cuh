@@ -1,5 +1,9 @@
 // Features of 32 points on their way to shared memory, some values a thread, along what lies closer, so that both sides
 // of the transposition are coalesced. POINT: element type of the points.
+#pragma once
+
+#include "common/prelude.cuh"
+
 #define FETCHED_POINTS 32
 #define POINTS_RUN 256  // values that a warp reads together
 

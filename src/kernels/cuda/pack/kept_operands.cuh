@@ -5,6 +5,13 @@
 // Values of a column far below its largest one lose digits. What they lose beyond a part of themselves is added up: it
 // is multiplied with f(0) at most, the sum of magnitudes with LEAST_PART f(0) at least (bilinear_kept.cuh). A column
 // where it could matter counts as infinite, and no values are kept.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+
 #define KEPT_THREADS 256
 #define KEPT_LANES 8  // of a column's unit, four points each
 // The largest exponent of pieces of v: its inverse times the factors that kept values may have is a normal number.

@@ -2,6 +2,10 @@
 // of panels, less the centre of their feature, times a factor.
 //
 //   SQUARES 1: of (x - z)^2, centred; 0: of x z       WEIGHTED: weighed by the caller's w
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
 
 template <class Side>
 MERCER_INLINE auto panel_value(const Side& side, i64 features, i64 k, i64 point) {

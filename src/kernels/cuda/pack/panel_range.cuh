@@ -1,5 +1,9 @@
 // The range of a packed set's values, found while they are packed: whoever makes integers of them (quantise.cuh) need
 // not read them twice.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
 
 // Exponent of a number's last binary place; that of 0 is larger than any.
 MERCER_INLINE int last_place(float value) {

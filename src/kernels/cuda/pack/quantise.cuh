@@ -4,6 +4,13 @@
 //   start_mixed → pack (panel_range.cuh) → allow (allowance.cuh) → quantise, and of matrices a sample of pairs
 //     matrices → quantised tile → repairs, or the tile of the values themselves
 //     products → quantised tile, or that of the values
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "pack/quantised_steps.cuh"
+
 #define START_THREADS 256
 #define QUANTISE_THREADS 512
 #define QUADS (MERCER_QUANTISED / 4)

@@ -7,6 +7,15 @@
 //
 // The second one has asked for its first features before it waits for the kernels ahead, none of which writes points.
 //   POINT  element type of the points
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "pack/feature_fetch.cuh"
+#include "pack/panel_range.cuh"
+#include "pack/quantised_steps.cuh"
+
 #define RANGE_THREADS 512
 #define POINTS_THREADS 512
 #define POINTS_WARPS (POINTS_THREADS / 32)

@@ -1,4 +1,10 @@
 // What makes integers of values (quantise.cuh, quantise_points.cuh): their scale, errors, and pairs of a sample.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/mixed.cuh"
+
 #define SAMPLE_POINTS 32
 
 MERCER_INLINE double width_of(const PanelRange& s) {

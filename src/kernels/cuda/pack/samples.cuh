@@ -2,6 +2,11 @@
 // half of them of either side, or all of one. A group gives the median of medians of three; one of the two in the
 // middle of those is the centre: any is right, but a mean would follow a single far point, lie between clusters, and of
 // integers be none.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define SAMPLE_GROUPS 4
 #define GROUP_TRIPLES 5
 #define GROUP_SAMPLES (3 * GROUP_TRIPLES)

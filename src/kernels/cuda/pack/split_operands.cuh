@@ -7,6 +7,17 @@
 // The image of a side is what shared memory holds: blocks of 32 points, in them units of 32 points x 128 bytes, 16-byte
 // chunk c of point p at c ^ (p % 8). A unit has 32 features, high pieces in chunks 0 … 3 and low ones in 4 … 7. Where
 // no value has a low piece (integers), it has the high pieces of 64 features.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "common/split_precision.cuh"
+#include "pack/feature_fetch.cuh"
+#include "pack/operand_values.cuh"
+#include "pack/samples.cuh"
+
 #define SPLIT_THREADS 256
 
 MERCER_INLINE void start_state(const SplitArguments& a, const UniformScale& scale) {

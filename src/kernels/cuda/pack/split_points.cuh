@@ -2,6 +2,16 @@
 // rows, pieces and norms, what pack, find_centre, examine and write_pieces make of more features.
 //
 // Every block finds all centres by itself, a thread a group of samples: cheaper than a kernel ahead of this one.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "pack/feature_fetch.cuh"
+#include "pack/operand_values.cuh"
+#include "pack/samples.cuh"
+#include "pack/split_operands.cuh"
+
 struct FeatureSamples {
   float values[GROUP_SAMPLES];  // a group of a feature
   MERCER_METHOD explicit FeatureSamples(const SplitArguments& a) {

@@ -7,6 +7,13 @@
 // For products that values come from (bilinear_values.cuh) v is multiplied with the points' factors 2^(rate |z|^2), but
 // for a power of two that the number undoes. Their exponents, times -1, follow, their scale and the least of those, so
 // that a tile asks for nothing else. What pieces lose beyond 2^-22 of themselves is added up.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "pack/wide_operands.cuh"
+
 #define LEAST_UNDONE -126  // of the powers of two: a normal number
 
 #define LEAST_WHOLE -100  // of the exponents of factors: v times the others is a number

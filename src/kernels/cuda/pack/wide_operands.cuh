@@ -5,6 +5,11 @@
 //
 // For products that values come from (bilinear_wide.cuh), values are powers of two, and the points' norms follow. What
 // they are times, f(0), is then in v.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+
 #define IMAGE_THREADS 256
 
 // Norms of 32 points, their scale and the largest norm that pieces carry. Points that there are not are infinitely far

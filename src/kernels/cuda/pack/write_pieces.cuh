@@ -1,4 +1,12 @@
 // Panels in pieces (difference_pieces.cuh), where integers were tried first; elsewhere packing writes both.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "pack/difference_pieces.cuh"
+#include "pairs/mixed.cuh"
+
 #define PIECES_THREADS 256
 #define PIECES_PAIRS 32  // of features, of a block
 

@@ -1,5 +1,12 @@
 // What the values of a call on mixed pipes may make of errors of their sums (mixed.cuh): the least of all members, by
 // one warp; nothing for a parameter that is NaN.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "pairs/pair_params.cuh"
+
 extern "C" __global__ void allow(const __grid_constant__ PairArguments a) {
   wait_for_kernel_ahead();
   const i64 count = CONSUMER == 0 ? a.member_count : 1;

@@ -22,6 +22,8 @@
 //
 // Pieces of v lose 2^-39 of the largest of 32 points, of values that are at most f(0). The means of all points are at
 // most the largest of the means of some, and that is what blocks find.
+#pragma once
+
 #if TIMES_MANY
 // Chunks of eight 16-bit floats that a point has: features as multiples of a step, the whole power and a one, then what
 // the steps leave.

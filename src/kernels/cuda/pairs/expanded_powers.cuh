@@ -1,5 +1,11 @@
 // Powers of two of expanded squares (expanded.cuh). Their exponents are products of a warp, of chunks of 16-bit floats
 // (expanded_chunks.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/expanded.cuh"
+
 #define POINT_BYTES (CHUNKS * 16)
 
 // What a lane has of two rows, m and m + 8, as left operands.

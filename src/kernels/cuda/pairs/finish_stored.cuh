@@ -1,4 +1,10 @@
 // Sums that stand where values belong become values, each in its place (plan/gpu/sums/bare_sums.h).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_params.cuh"
+
 #define FINISH_THREADS 256
 
 extern "C" __global__ void __launch_bounds__(FINISH_THREADS) finish_stored(const __grid_constant__ PairArguments a) {

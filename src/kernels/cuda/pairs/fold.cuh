@@ -3,6 +3,10 @@
 //
 //   merge_values    the first `count` values of a lane, whose columns n_of(j) ascend, into a state
 //   state_of_lane   what another lane has
+#pragma once
+
+#include "common/prelude.cuh"
+
 #if FOLD_KIND == 5
 struct FoldState {
   REAL top, sum;  // sum of exp(value - top)

@@ -7,6 +7,10 @@
 // could lose too much are listed and computed again from the values themselves (repair.cuh). What a value f of a sum s
 // may lose, 1e-6 (1 + |s f' / f|) of itself, s loses as a part of s + |f / f'|: h is the allowance of exp(-s / h), and
 // no pair loses too much where the worst points do not. Products with v have no list: all pairs, or none.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
 
 // What quantising may cost a pair, of its sum and allowance: the rest of 1e-6 is for the rounding of sums. Products may
 // lose 2e-6.

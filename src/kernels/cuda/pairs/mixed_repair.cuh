@@ -1,5 +1,11 @@
 // Listed pairs of sums on two sets of pipes that could break the contract (mixed.cuh), again from the values
 // themselves, sums in double: by the tile of the values, which has nothing else to do then.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/store_pair.cuh"
+
 MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
   const float* x = (const float*)a.x + m / MERCER_PANEL * a.k * MERCER_PANEL + m % MERCER_PANEL;
   const float* z = (const float*)a.z + n / MERCER_PANEL * a.k * MERCER_PANEL + n % MERCER_PANEL;

@@ -1,4 +1,10 @@
 // What becomes of the values of a tile: stored, multiplied with v, or folded over n (pair_tile.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_slices.cuh"
+#include "pairs/pair_update.cuh"
 
 // ---- STORE ----------------------------------------------------------------------------------------------------------
 #if CONSUMER == 0

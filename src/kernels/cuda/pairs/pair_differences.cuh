@@ -9,6 +9,14 @@
 //
 // Products with ones are exact, and what a tensor core loses of their sum is 2^-23 of it at most. The ones select which
 // of two features that lie together. While the differences of the next feature are made, the formula takes these.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "common/warpgroups.cuh"
+#include "pairs/pair_slices.cuh"
+#include "pairs/pair_update.cuh"
+
 #define PAIR_OF_FEATURES_BYTES (MERCER_DIFFERENCE_PANEL * 16)
 #define DIFFERENCES_A_THREAD 64
 

@@ -1,5 +1,13 @@
 // Pairs of a tile whose sums left the range of normal numbers get their values again (safe_norms.cuh). After its sums a
 // thread asks once for all of its pairs; what follows is a function of its own, whose registers are not the tile's.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_slices.cuh"
+#include "pairs/pair_update.cuh"
+#include "pairs/safe_norms.cuh"
+
 MERCER_INLINE float smaller(float a, float b) { return fminf(a, b); }
 MERCER_INLINE float larger(float a, float b) { return fmaxf(a, b); }
 MERCER_INLINE double smaller(double a, double b) { return fmin(a, b); }

@@ -1,5 +1,11 @@
 // Few tiles of many features: a tile's features in ranges, each by a block of its own (pair_tile.cuh). The block that
 // comes last merges the states of all ranges, in their order, and stores the values: equal calls give equal bits.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_slices.cuh"
+#include "pairs/pair_update.cuh"
 
 // Whether the states are complete.
 MERCER_INLINE bool join_ranges(Accumulators& acc, const PairArguments& a, const Block& block) {

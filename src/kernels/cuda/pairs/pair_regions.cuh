@@ -1,4 +1,12 @@
 // Tiles of which too many pairs cancel in a product (split_precision.cuh), in blocks that stay: most calls have none.
+#pragma once
+
+#include "common/areas.cuh"
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_precision.cuh"
+#include "pairs/pair_slices.cuh"
 
 // Whether region `place` is to be computed again. Pairs that an area's list had no room for are in marked regions too.
 MERCER_INLINE bool is_wanted_region(const PairArguments& a, i64 place) {

@@ -1,5 +1,13 @@
 // Few features: a tile's rows one after the other, each through its epilogue into the fold (pair_tile.cuh). The special
 // functions of one row run beside the additions of the next, and no tile of accumulators is held.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_consumers.cuh"
+#include "pairs/pair_slices.cuh"
+#include "pairs/pair_update.cuh"
+
 template <bool WHOLE>
 MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const Operands& from, const REAL* w,
                              const REAL* params, const REAL* v, const TilePlace& place, const Position& at) {

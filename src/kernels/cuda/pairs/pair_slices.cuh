@@ -1,5 +1,11 @@
 // Geometry of a tile, and its slices of features: from memory to shared memory, STAGES of them on their way
 // (pair_tile.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+
 #if MERCER_QUICK && UNROLL > 4
 #undef UNROLL
 #define UNROLL 4

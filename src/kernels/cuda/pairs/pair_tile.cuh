@@ -19,6 +19,15 @@
 // it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing, BY_TURNS in blocks that stay, and
 // of a product COLUMNS of v at a time. With DOUBLE_PRODUCTS those products are its own (double_products.cuh). With
 // RANGES blocks share the features of a tile (pair_ranges.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "pairs/pair_consumers.cuh"
+#include "pairs/pair_params.cuh"
+#include "pairs/pair_slices.cuh"
+#include "pairs/pair_update.cuh"
 
 // What the accumulators stand for, in their place.
 MERCER_INLINE void finish_sums(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {

@@ -1,4 +1,9 @@
 // The accumulators of a tile: update, promotion of partial sums, epilogue (pair_tile.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_slices.cuh"
 
 struct Accumulators {
   REAL value[THREAD_M][THREAD_N][STATES + (STATES == 0)];

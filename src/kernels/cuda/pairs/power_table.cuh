@@ -1,5 +1,9 @@
 // The table of a power whose exponent is known on the device alone (ir/lower/fit_power.h), made by the block that reads
 // it: a block of tiles makes 1024 entries in the time of some ten features.
+#pragma once
+
+#include "common/prelude.cuh"
+
 #define POWER_CELLS (1 << POWER_BITS)
 #define POWER_ENTRIES (256 * POWER_CELLS)
 #define POWER_SHIFT (20 - POWER_BITS)

@@ -1,5 +1,11 @@
 // The sum of one pair from the values themselves, by all lanes of a warp, in double; from rows (split_operands.cuh) or,
 // without ROWS, from panels.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_params.cuh"
+
 MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack<REAL, 4>& x, const Pack<REAL, 4>& z,
                              int k) {
   const REAL* weights = (const REAL*)a.w;
@@ -26,8 +32,8 @@ MERCER_INLINE Pack<REAL, 4> four_values(const PairArguments& a, const void* rows
 }
 
 // Pairs of one row m, each sum as if it were alone: four features a lane and load, LOADS of them in float before they
-// are added in double, BATCH of each point on their way at once.
-template <int COUNT, int LOADS, int BATCH>
+// are added in double, AT_ONCE of each point on their way at once.
+template <int COUNT, int LOADS, int AT_ONCE>
 MERCER_INLINE void direct_sums(double (&sums)[COUNT], const PairArguments& a, i64 m, const i64 (&n)[COUNT]) {
   constexpr int kStep = 128;
   int k = threadIdx.x % 32 * 4;
@@ -37,10 +43,10 @@ MERCER_INLINE void direct_sums(double (&sums)[COUNT], const PairArguments& a, i6
   for (; k + (LOADS - 1) * kStep + 3 < a.features; k += LOADS * kStep) {
     REAL part[COUNT][1] = {};
 #pragma unroll
-    for (int first = 0; first < LOADS; first += BATCH) {
-      Pack<REAL, 4> x[BATCH], z[COUNT][BATCH];
+    for (int first = 0; first < LOADS; first += AT_ONCE) {
+      Pack<REAL, 4> x[AT_ONCE], z[COUNT][AT_ONCE];
 #pragma unroll
-      for (int l = 0; l < BATCH; ++l) {
+      for (int l = 0; l < AT_ONCE; ++l) {
         x[l] = four_values(a, a.x_rows, a.x, m, k + (first + l) * kStep);
 #pragma unroll
         for (int c = 0; c < COUNT; ++c) z[c][l] = four_values(a, a.z_rows, a.z, n[c], k + (first + l) * kStep);
@@ -48,7 +54,7 @@ MERCER_INLINE void direct_sums(double (&sums)[COUNT], const PairArguments& a, i6
 #pragma unroll
       for (int c = 0; c < COUNT; ++c)
 #pragma unroll
-        for (int l = 0; l < BATCH; ++l) add_terms(part[c], a, x[l], z[c][l], k + (first + l) * kStep);
+        for (int l = 0; l < AT_ONCE; ++l) add_terms(part[c], a, x[l], z[c][l], k + (first + l) * kStep);
     }
 #pragma unroll
     for (int c = 0; c < COUNT; ++c) sums[c] += part[c][0];

@@ -1,6 +1,12 @@
 // Values of a pair whose sums of powers left the range of normal numbers (plan/forms/guarded_sums.h): the largest |t|
 // of its features, then the sums of powers of |t| in units of that, by one thread or by the LANES of a warp, who all
 // get them. t is multiplied with a power of two first: its reciprocal alone might not be a normal number.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/power_below.cuh"
+#include "common/prelude.cuh"
+
 #ifndef SAFE_UNROLL
 #define SAFE_UNROLL (MERCER_QUICK ? 1 : 4)
 #endif

@@ -1,4 +1,10 @@
 // The values of one pair, computed apart: its sum, through the epilogue, to all that share it.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
+#include "pairs/pair_params.cuh"
+
 MERCER_INLINE void store_outputs(const PairArguments& a, const REAL (&outputs)[OUTPUTS], i64 m, i64 n, i64 member) {
   OUT* out = (OUT*)a.out + batch_offset(a.members, a.member_out_step, member);
   OUT value;

@@ -75,7 +75,7 @@ struct BilinearTile {
 /// Compute capability whose tensor cores take products of warpgroups, which it alone has.
 inline constexpr int kOfWarpgroups = 90;
 
-/// Pairs that cancel are listed by areas of so many rows and columns (kernels/cuda/gemm/areas.cuh).
+/// Pairs that cancel are listed by areas of so many rows and columns (kernels/cuda/common/areas.cuh).
 inline constexpr std::int64_t kArea = 384;
 
 /// The tile for a call of these sizes; an empty one where tensor cores do not pay or `precision` forbids them.

@@ -1,5 +1,9 @@
 // Products of a warp in float64 on tensor cores. In lane 4 g + t, a is row g and b column g at depth t of four; d0 and
 // d1 are row g, columns 2 t and 2 t + 1. Not volatile: other products may come between.
+#pragma once
+
+#include "common/prelude.cuh"
+
 MERCER_INLINE void multiply_8x8(double& d0, double& d1, double a, double b) {
   asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
       : "+d"(d0), "+d"(d1)

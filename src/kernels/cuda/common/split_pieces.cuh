@@ -1,5 +1,8 @@
 // A float as two of 16 bits, and where both lie in an operand image: units of 32 points x 128 bytes, in which 16-byte
 // chunk c of point p is at c ^ (p % 8). A unit has 32 features, high pieces in chunks 0 … 3 and low ones in 4 … 7.
+#pragma once
+
+#include "common/prelude.cuh"
 
 // Powers of two are pieces times two to this power, which carry 2^-8 to 2^10 to 2^-22 of itself (bilinear_values.cuh).
 #define VALUE_EXPONENT 5

@@ -6,6 +6,10 @@
 //
 // so that three products on tensor cores are as good as one of floats. A sum of squares is |x|^2 + |z|^2 - 2 x · z, of
 // the pieces as written; where that cancels, the pair is computed again from the values themselves (repair.cuh).
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
 
 // d^2 below this part of |x|^2 + |z|^2 is computed again: above it, errors stay below 1e-6 of the distance.
 #define CANCELS_BELOW 0.3334f

@@ -1,6 +1,10 @@
 // Sums that are products of matrices, in float64 on tensor cores: operands in an image (double_operands.cuh), the tile
 // of pairs (double_products.cuh). A sum of squares is |x|^2 + |z|^2 - 2 x · z of centred points; where that cancels the
 // pair is computed again from the values themselves.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/prelude.cuh"
 
 // Squares below this part of |x|^2 + |z|^2: above it, K roundings of the three sums err no more than eight direct ones.
 #define DOUBLE_CANCELS_BELOW 0.125

@@ -1,6 +1,16 @@
 // What a call with values c exp(-s / h) finds out beforehand: how many pairs cancel although such values may lose
 // something whatever s is (split_precision.cuh); of a sample, as in split_operands.cuh. Where values are powers of two,
 // whether the rate is a number that they can be made with.
+#pragma once
+
+#include "common/arguments.h"
+#include "common/overlap.cuh"
+#include "common/prelude.cuh"
+#include "common/split_precision.cuh"
+#include "gemm/bilinear_pairs.cuh"
+#include "gemm/bilinear_values.cuh"
+#include "pairs/row_sums.cuh"
+
 extern "C" __global__ void __launch_bounds__(256) sample_values(const __grid_constant__ BilinearArguments a) {
   wait_for_kernel_ahead();
   const PairArguments& p = a.pairs;
