@@ -22,5 +22,6 @@ def test_demo(tmp_path):
     assert float(re.search(r"accuracy +([0-9.]+)%", run.stdout)[1]) >= 98
     assert "scipy cityblock" in run.stdout
     assert "times as long" in run.stdout
-    for name in ("kernel_matrix.png", "times.png"):
+    for name in ("digits.png", "times.png"):
         assert (tmp_path / name).stat().st_size > 10_000
+        assert str(tmp_path / name) in run.stdout
