@@ -27,6 +27,15 @@ def rng():
     return np.random.default_rng(0)
 
 
+@pytest.fixture
+def one_thread():
+    """Small programs take many times as long where the threads of several processes meet."""
+    from mercer.benchmarks.timing import one_thread
+
+    with one_thread():
+        yield
+
+
 @pytest.fixture(params=LIBRARIES)
 def library(request):
     """The module whose arrays a test uses: numpy, then torch."""

@@ -146,7 +146,7 @@ def named(page: pathlib.Path) -> str:
     [page for page in PAGES if page.stem not in OF_OTHERS and blocks(page, "python")],
     ids=named,
 )
-def test_python(page, capsys, tmp_path, monkeypatch):
+def test_python(page, capsys, tmp_path, monkeypatch, one_thread):
     monkeypatch.chdir(tmp_path)
     try:
         run(page)

@@ -25,7 +25,7 @@ def pyplot():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example(path, pyplot):
+def test_example(path, pyplot, one_thread):
     pytest.importorskip(NEEDS.get(path.stem, "numpy"))
     before = len(pyplot.get_fignums())
     with warnings.catch_warnings():
