@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import sys
 
 import matplotlib
 
@@ -347,6 +348,20 @@ def ridge_path() -> None:
     save(figure, "ridge_path")
 
 
+def digits() -> None:
+    """The map of `make demo`, 900 pixels wide and in 48 colours."""
+    from PIL import Image
+
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
+    import demo
+
+    path, data = OUT / "digits.png", demo.load()
+    demo.picture_of_digits(data, demo.classify(data), demo.layout(), path)
+    picture = Image.open(path).convert("RGB")
+    small = picture.resize((900, picture.height * 900 // picture.width), Image.Resampling.LANCZOS)
+    small.quantize(48, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     for draw in (
@@ -362,6 +377,7 @@ def main() -> None:
         models_others,
         gp_bands,
         ridge_path,
+        digits,
     ):
         draw()
     print(f"figures in {OUT}")
