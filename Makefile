@@ -29,8 +29,8 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
 
 .DEFAULT_GOAL := help
 .PHONY: help setup package demo test test-quick test-all test-cpp test-python fuzz fuzz-torch bench bench-calls docs \
-  lint check-format check-commits format stubs asan tsan install-example deb check-deb wheels check-wheels check-package \
-  clean
+  lint check-format check-commits format stubs asan tsan coverage coverage-python coverage-cpp install-example deb \
+  check-deb wheels check-wheels check-package clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -141,6 +141,24 @@ asan: $(SYSTEM)  ## the C++ tests under the address and undefined-behaviour sani
 	cmake --preset asan
 	cmake --build --preset asan
 	ctest --preset asan
+
+coverage: coverage-python coverage-cpp  ## lines that tests reach, a table of folders: of Python and of C++ (no GPU's)
+
+coverage-python: $(PACKAGE) $(REQ_TEST) $(REQ_CHECKS)  ## of make test-python
+	@mkdir -p build/coverage && rm -f build/coverage/python*
+	$(PY) -m coverage run -m pytest -n 2 $(PYTEST_TIER)
+	$(PY) -m coverage combine -q
+	$(PY) -m coverage json -q -o build/coverage/python.json
+	$(PY) tools/coverage_table.py build/coverage/python.json
+
+coverage-cpp: $(SYSTEM) $(REQ_CHECKS)  ## of the unit tests (label unit), in a build of its own
+	cmake --preset coverage
+	cmake --build --preset coverage
+	find build/coverage -name '*.gcda' -delete
+	ctest --preset coverage
+	$(VENV)/bin/gcovr --root . --object-directory build/coverage --filter 'src/' --filter 'include/' -j $(shell nproc) \
+	  --gcov-ignore-parse-errors=all --json-summary build/coverage/cpp.json
+	$(PY) tools/coverage_table.py build/coverage/cpp.json
 
 tsan: $(SYSTEM)  ## what several threads do at once, under the thread sanitizer
 	cmake --preset tsan

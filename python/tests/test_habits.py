@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import pathlib
 import shutil
 import subprocess
@@ -27,6 +28,7 @@ def program(folder, name):
 
 check_commits = program("tools", "check_commits")
 check_format = program("tools", "check_format")
+coverage_table = program("tools", "coverage_table")
 release = program("tools", "release")
 
 
@@ -147,3 +149,25 @@ def test_what_is_no_release(released, capsys, name, old, new, fault):
 
 def test_the_versions_of_this_checkout_agree(capsys):
     assert release.main(["--agree"]) == 0
+
+
+def test_a_table_of_coverage(tmp_path, capsys):
+    """What coverage.py and gcovr write, of the same numbers."""
+    folder = "/a/mercer/.venv/lib/site-packages/mercer"
+    summaries = {"nn.py": (3, 4), "compat/kermac.py": (1, 2), "compat/cli.py": (0, 2)}
+    of_python = {
+        f"{folder}/{name}": {"summary": {"covered_lines": reached, "num_statements": lines}}
+        for name, (reached, lines) in summaries.items()
+    }
+    of_cpp = [
+        {"filename": f"mercer/{name}", "line_covered": reached, "line_total": lines}
+        for name, (reached, lines) in summaries.items()
+    ]
+    for files in (of_python, of_cpp):
+        (tmp_path / "a.json").write_text(json.dumps({"files": files}))
+        assert coverage_table.main([str(tmp_path / "a.json"), "--files", "1"]) == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert ["mercer", "4", "1", "75.0%"] in rows
+        assert ["mercer/compat", "4", "3", "25.0%"] in rows
+        assert ["all", "8", "4", "50.0%"] in rows
+        assert rows[-1] == ["mercer/compat/cli.py", "2", "2", "0.0%"]
