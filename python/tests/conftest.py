@@ -49,6 +49,17 @@ def rest_long(values, *kept):
     return [each if each in kept else pytest.param(each, marks=long) for each in values]
 
 
+def spread(rows, columns, of=3):
+    """Pairs of parameters: make test has one in `of`, among them every row and column."""
+    assert min(len(rows), len(columns)) > 0
+    long = pytest.mark.long
+    return [
+        pytest.param(row, column, marks=[long] if (i + j) % of else [])
+        for i, row in enumerate(rows)
+        for j, column in enumerate(columns)
+    ]
+
+
 def in_threads(work, count=8):
     """Results of work(), called by several threads at once."""
     with concurrent.futures.ThreadPoolExecutor(count) as pool:

@@ -12,6 +12,7 @@ import textwrap
 import mercer as mc
 import numpy as np
 import pytest
+from conftest import rest_long, spread
 from mercer import kron
 
 jax = pytest.importorskip("jax")
@@ -77,7 +78,9 @@ CASES = {
     "vector": {"vector": True, "alpha": 3, "beta": 2},
     "left vector": {"left": True, "vector": True, "beta": 1},
 }
-ALL = pytest.mark.parametrize("name", CASES)
+ALL = pytest.mark.parametrize(
+    "name", rest_long(CASES, "plain", "left scaled", "batch", "left batch", "vector")
+)
 
 
 def equal(got, wanted):
@@ -189,8 +192,14 @@ def check_vmap(rng, name, mapped):
     equal(both(case.mercer, weights), both(case.written_out, weights))
 
 
-@pytest.mark.parametrize("mapped", [(0,), (1,), (0, 1, 2, 3)], ids=str)
-@pytest.mark.parametrize("name", ["plain", "left transposed", "batch", "left batch", "vector"])
+@pytest.mark.parametrize(
+    ("name", "mapped"),
+    spread(
+        ["plain", "left transposed", "batch", "left batch", "vector"],
+        [(0,), (1,), (0, 1, 2, 3)],
+    ),
+    ids=str,
+)
 def test_vmap(rng, name, mapped):
     check_vmap(rng, name, mapped)
 

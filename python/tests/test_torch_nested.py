@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mercer as mc
 import pytest
+from conftest import spread
 
 torch = pytest.importorskip("torch")
 
@@ -176,8 +177,7 @@ def flat(result):
 
 
 @every_device
-@pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("name", [*PLAIN, *OTHERS])
+@pytest.mark.parametrize(("name", "transform"), spread([*PLAIN, *OTHERS], TRANSFORMS))
 def test_derivatives_in_any_mix_of_modes(name, transform, device):
     torch.manual_seed(0)
     function, plain, given = case(name, device)
