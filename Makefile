@@ -156,8 +156,9 @@ coverage-cpp: $(SYSTEM) $(REQ_CHECKS)  ## of the unit tests (label unit), in a b
 	cmake --build --preset coverage
 	find build/coverage -name '*.gcda' -delete
 	ctest --preset coverage
-	$(VENV)/bin/gcovr --root . --object-directory build/coverage --filter 'src/' --filter 'include/' -j $(shell nproc) \
-	  --gcov-ignore-parse-errors=all --json-summary build/coverage/cpp.json
+	$(VENV)/bin/gcovr --root . --object-directory build/coverage --filter src/ --filter include/ -j $(shell nproc) \
+	  --gcov-exclude-directories '.*CompilerId.*' --gcov-ignore-parse-errors=all \
+	  --gcov-ignore-errors=no_working_dir_found --json-summary build/coverage/cpp.json build/coverage
 	$(PY) tools/coverage_table.py build/coverage/cpp.json
 
 tsan: $(SYSTEM)  ## what several threads do at once, under the thread sanitizer
