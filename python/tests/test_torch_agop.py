@@ -8,6 +8,7 @@ import textwrap
 
 import mercer as mc
 import pytest
+from conftest import rest_long
 
 torch = pytest.importorskip("torch")
 
@@ -22,7 +23,7 @@ def seed():
     torch.manual_seed(0)
 
 
-@pytest.fixture(params=[1, 300, 1 << 26], ids=["smallest", "small", "one"])
+@pytest.fixture(params=rest_long([1, 300, 1 << 26], 300, 1 << 26), ids=["smallest", "small", "one"])
 def parts(request, monkeypatch):
     """The most bytes of a part: the smallest is one row of one output."""
     mc.pairwise("sum(x*z)", normal(2, 2))  # registers the operators
