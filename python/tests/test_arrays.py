@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from conftest import assert_close, minkowski, to_library, to_numpy
 
+pytestmark = pytest.mark.quick
+
 torch = pytest.importorskip("torch")
 
 

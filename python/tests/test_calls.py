@@ -19,6 +19,8 @@ import pytest
 from conftest import in_threads
 from mercer import _mercer
 
+pytestmark = pytest.mark.quick
+
 # Seconds of work for one call on any machine: 60000 x 60000 pairs of 200 features.
 # A background job's child inherits an ignored SIGINT; Python then installs no handler of its own.
 LONG = """

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from mercer import _mercer
 
+pytestmark = pytest.mark.quick
+
 torch = pytest.importorskip("torch")
 scipy_sparse = pytest.importorskip("scipy.sparse")
 ml_dtypes = pytest.importorskip("ml_dtypes")

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from mercer import _mercer
 
+pytestmark = pytest.mark.quick
+
 
 def in_force():
     return mc.get_num_threads(), mc.get_target(), mc.get_precision()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import mercer as mc
 import numpy as np
+import pytest
 from conftest import assert_close, differences
 from hypothesis import given
 from hypothesis import strategies as st
+
+pytestmark = pytest.mark.quick
 
 # (text over {x} and {z}, the same in NumPy on x, z and their difference g, in float64)
 FORMULAS = [

@@ -8,6 +8,8 @@ import mercer as mc
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(params=["x86_avx512", "x86_avx2", "interpreter"], autouse=True)
 def target(request):

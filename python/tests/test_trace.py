@@ -12,6 +12,8 @@ import mercer as mc
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.quick
+
 LAPLACE = "exp(-sum(abs(x-z)^p)/bandwidth)"
 
 SAME = [
