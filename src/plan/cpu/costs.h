@@ -17,11 +17,11 @@ struct Costs {
   double mirror = 0.9;            // a pair that is copied across the diagonal
   // few_points
   double few_call = 250;
-  double few_pair = 1.1;          // the sum over the lanes
-  double few_vector[5] = {0, 0.155, 0.18, 0.25, 0.3};  // a vector of features of a pair, by PairSum
+  double few_pair = 0.75;         // the sum over the lanes
+  double few_vector[5] = {0, 0.13, 0.135, 0.238, 0.196};  // a vector of features of a pair, by PairSum
   double few_byte = 0.006;        // of points
   double turned = 0.3;            // a feature of a point of z that is turned into columns
-  double few_row = 4, few_step = 0.14;  // a vector of pairs there, and a feature of it
+  double few_row = 0.6, few_step = 0.14;  // a vector of pairs there, and a feature of it
   // byte_sums
   double byte_call = 600;
   double byte_feature = 0.08;     // a feature of a point
