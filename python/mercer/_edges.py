@@ -143,6 +143,10 @@ class _Pairs:
         step -= step % _SIDE if step < count else 0
         return [slice(first, first + step) for first in range(0, max(count, 1), step)]
 
+    def all_values(self) -> Any:
+        parts = [self.values(part) for part in self.blocks()]
+        return parts[0] if len(parts) == 1 else self.xp.concatenate(parts)
+
     def values(self, part: slice) -> Any:
         """The formula at some of the pairs."""
         rows, cols = self.rows[part], self.cols[part]
@@ -187,8 +191,8 @@ def edges(
     f: FormulaLike,
     x: ArrayT,
     z: ArrayT | None,
-    rows: ArrayT,
-    cols: ArrayT,
+    rows: Any,
+    cols: Any,
     *,
     row: ArrayT | None = None,
     col: ArrayT | None = None,
@@ -207,17 +211,15 @@ def edges(
     >>> d = mc.edges("euclidean", atoms, None, bonds[:, 0], bonds[:, 1])
     """
     options = {"row": row, "col": col, "w": w, "params": params}
-    pairs = _Pairs("edges", f, x, z, rows, cols, options)
-    parts = [pairs.values(part) for part in pairs.blocks()]
-    return parts[0] if len(parts) == 1 else pairs.xp.concatenate(parts)
+    return _Pairs("edges", f, x, z, rows, cols, options).all_values()
 
 
 def edge_product(
     f: FormulaLike,
     x: ArrayT,
     z: ArrayT | None,
-    rows: ArrayT,
-    cols: ArrayT,
+    rows: Any,
+    cols: Any,
     v: ArrayT,
     *,
     row: ArrayT | None = None,
@@ -235,18 +237,19 @@ def edge_product(
     options = {"row": row, "col": col, "w": w, "params": params}
     pairs = _Pairs("edge_product", f, x, z, rows, cols, options)
     xp, count = pairs.xp, pairs.z.shape[0]
-    v = _array_likes.array(v)
-    if module_of(v, "edge_product") is not xp or v.ndim not in (1, 2) or v.shape[0] != count:
+    factors: Any = _array_likes.array(v)
+    is_right = module_of(factors, "edge_product") is xp and factors.ndim in (1, 2)
+    if not is_right or factors.shape[0] != count:
         raise ValueError(
             f"edge_product: v must be an array of {xp.__name__} of the shape [{count}] or "
-            f"[{count}, E]. Received {tuple(v.shape)} of {type(v)}"
+            f"[{count}, E]. Received {tuple(factors.shape)} of {type(factors)}"
         )
-    total = None
+    total: Any = None
+    kind: Any = None
     for part in pairs.blocks():
-        values, taken = pairs.values(part), v[pairs.cols[part]]
-        kind = values.dtype
-        values = _wide(values, xp)
-        terms = values * _wide(taken, xp) if v.ndim == 1 else values[:, None] * _wide(taken, xp)
+        values, taken = pairs.values(part), _wide(factors[pairs.cols[part]], xp)
+        kind, values = values.dtype, _wide(values, xp)
+        terms = values * taken if factors.ndim == 1 else values[:, None] * taken
         added = _added(terms, pairs.rows[part], pairs.x.shape[0], xp)
         total = added if total is None else total + added
     return total.to(kind) if is_torch(xp) else total.astype(kind, copy=False)
@@ -270,8 +273,8 @@ def edge_reduce(
     f: FormulaLike,
     x: ArrayT,
     z: ArrayT | None,
-    rows: ArrayT,
-    cols: ArrayT,
+    rows: Any,
+    cols: Any,
     reduce: str,
     *,
     row: ArrayT | None = None,
@@ -289,9 +292,10 @@ def edge_reduce(
         raise ValueError(
             f"edge_reduce: reduce must be one of {', '.join(_REDUCTIONS)}. Received {reduce!r}"
         )
-    values = edges(f, x, z, rows, cols, row=row, col=col, w=w, **params)
-    xp, count = module_of(values, "edge_reduce"), np.shape(x)[0]
-    rows = xp.as_tensor(rows, device=values.device).long() if is_torch(xp) else _whole(rows)
+    options = {"row": row, "col": col, "w": w, "params": params}
+    pairs = _Pairs("edge_reduce", f, x, z, rows, cols, options)
+    values = pairs.all_values()
+    xp, count, rows = pairs.xp, pairs.x.shape[0], pairs.rows
     kind, values = values.dtype, _wide(values, xp)
     if reduce in ("max", "min"):
         out = _extreme(values, rows, count, reduce, xp)
@@ -303,10 +307,6 @@ def edge_reduce(
             with np.errstate(invalid="ignore"):
                 out = out / _added(xp.ones_like(values), rows, count, xp)
     return out.to(kind) if is_torch(xp) else out.astype(kind, copy=False)
-
-
-def _whole(indices: Any) -> np.ndarray:
-    return np.asarray(indices).astype(np.int64, copy=False)
 
 
 def _extreme(values: Any, rows: Any, count: int, reduce: str, xp: Any) -> Any:
@@ -327,7 +327,7 @@ def _logsumexp(values: Any, rows: Any, count: int, xp: Any) -> Any:
         return xp.log(_added(xp.exp(values - shift[rows]), rows, count, xp)) + shift
 
 
-def csr_rows(indptr: ArrayT) -> ArrayT:
+def csr_rows(indptr: Any) -> Any:
     """The row of each entry of a CSR matrix: rows [nnz] of its pointers indptr [M + 1].
 
     indptr starts with 0 and never decreases; entries indptr[m] to indptr[m + 1] - 1 are of row m.

@@ -22,7 +22,7 @@ from mercer.errors import DtypeError
 #: The verbs that take them.
 VERBS = (
     "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "edges", "edge_product",
-    "edge_reduce",
+    "edge_reduce", "radius_neighbors",
 )  # fmt: skip
 # What a reduction gives for no features, which is what other slots give to it.
 _IDENTITIES = {
@@ -46,7 +46,7 @@ class Leaf(NamedTuple):
     last: int
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return self.last - self.first
 
 
@@ -171,7 +171,7 @@ class _Text:
             self.place += 1
             written = "".join(t.group() for t in self.tokens[start : self.place])
             return f"param({written}"
-        arguments = [[]]
+        arguments: list[list[Any]] = [[]]
         while True:
             arguments[-1] = self._list(")", ",")
             if self.tokens[self.place - 1].group().strip() == ")":
@@ -218,9 +218,9 @@ class _Translation:
         self._fill_slots()
 
     def _note_number(self, side: str, leaf: Leaf) -> None:
-        if leaf.count != 1:
+        if leaf.size != 1:
             raise self.text.error(
-                f"{_written(side, leaf)} has {leaf.count} features and must be in a reduction"
+                f"{_written(side, leaf)} has {leaf.size} features and must be in a reduction"
             )
         if leaf not in self.numbers[side]:
             self.numbers[side].append(leaf)
@@ -230,7 +230,7 @@ class _Translation:
         if not reads:
             raise self.text.error(f"a reduction must read features; '{call.name}' reads none")
         for side, leaf in reads:
-            if leaf.count == 1:
+            if leaf.size == 1:
                 self._note_number(side, leaf)
         slot = self._slot(call)
         if slot is not None and slot not in self.pairs:
@@ -238,17 +238,17 @@ class _Translation:
 
     def _slot(self, call: _Call) -> tuple[Leaf | None, Leaf | None] | None:
         """The features that a reduction goes over; None where each is a number of its point."""
-        sides: dict[str, Leaf | None] = {"x": None, "z": None}
+        sides: dict[str, Any] = {"x": None, "z": None}
         for side, leaf in _reads(call.arguments[0]):
-            if leaf.count == 1:
+            if leaf.size == 1:
                 continue
             known = sides[side] or leaf
             other = sides["z" if side == "x" else "x"]
-            if known != leaf or (other is not None and other.count != leaf.count):
+            if known != leaf or (other is not None and other.size != leaf.size):
                 raise self.text.error(
                     f"a reduction goes over one group of each side, of equal numbers of features; "
                     f"'{call.name}' reads {_written(side, leaf)} and "
-                    + (_written(side, known) if known != leaf else str(other.count) + " others")
+                    + (_written(side, known) if known != leaf else str(other.size) + " others")
                 )
             sides[side] = leaf
         found = (sides["x"], sides["z"])
@@ -273,7 +273,7 @@ class _Translation:
         for x, z in lone:
             if any(x in (None, a) and z in (None, b) for a, b in both):
                 continue
-            leaf = x or z
+            leaf: Any = x or z
             has_both = all(
                 self.text.sizes[side].get(leaf.group, -1) >= leaf.last for side in ("x", "z")
             )
@@ -299,7 +299,7 @@ class _Translation:
         if isinstance(node, list):
             return f"({self.written(node, is_inside)})"
         if isinstance(node, _Read):
-            if is_inside and node.leaf.count != 1:
+            if is_inside and node.leaf.size != 1:
                 return node.side
             return self._point_number(*node)
         if _is_reduction(node):
@@ -318,8 +318,8 @@ class _Translation:
         body = self.written(call.arguments[0], True)
         if slot is None:  # one feature, so that the reduction is its term
             return f"({body})"
-        leaf = slot[0] or slot[1]
-        return self._masked(call.name, body, self._number_of(*slot), leaf.count)
+        leaf: Any = slot[0] or slot[1]
+        return self._masked(call.name, body, self._number_of(*slot), leaf.size)
 
     def _masked(self, name: str, body: str, slot: int, count: int) -> str:
         if not self.reads_w:
@@ -419,11 +419,11 @@ class _Side:
         is_whole = leaf.first == 0 and leaf.last == array.shape[-1]
         return array if is_whole else array[..., leaf.first : leaf.last]
 
-    def points(self, leaves: list[Leaf | None], others: list[Leaf | None], xp: Any) -> Any:
+    def points(self, leaves: list[Any], others: list[Any], xp: Any) -> Any:
         if not leaves:
             return self.some[..., :0]
         parts = [
-            self._features(leaf) if leaf is not None else _zeros(self.some, other.count, xp)
+            self._features(leaf) if leaf is not None else _zeros(self.some, other.size, xp)
             for leaf, other in zip(leaves, others, strict=True)
         ]
         return _joined(_common(self.verb, parts, xp), xp)
@@ -489,7 +489,7 @@ def arguments(verb: str, given: dict[str, Any]) -> dict[str, Any]:
 def _numbers_of_slots(slots: tuple, like: Any, xp: Any) -> Any:
     """The number of its slot for each feature."""
     kind = _array_likes.computing_type(like.dtype)
-    numbers = np.repeat(np.arange(len(slots)), [(x or z).count for x, z in slots]).astype(kind)
+    numbers = np.repeat(np.arange(len(slots)), [(x or z).size for x, z in slots]).astype(kind)
     if xp.__name__ == "torch":
         return xp.as_tensor(numbers, device=like.device)
     return numbers if xp is np else xp.asarray(numbers)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer import _array_likes, _edges, _verbs
+from mercer import _array_likes, _edges, _groups, _verbs
 from mercer._types import ArrayT, FormulaLike, Parameter
 
 __all__ = ["knn_graph", "radius_neighbors"]
@@ -25,7 +25,7 @@ def radius_neighbors(
     col: ArrayT | None = None,
     w: ArrayT | None = None,
     **params: Parameter,
-) -> tuple[ArrayT, ArrayT, ArrayT]:
+) -> tuple[Any, Any, ArrayT]:
     """All pairs whose value is at most the radius, as CSR: (indptr, indices, values).
 
     x: [M, K]; z: [N, K], or None for x itself, whose points then find themselves too. indptr
@@ -37,22 +37,28 @@ def radius_neighbors(
 
     >>> indptr, indices, d = mc.radius_neighbors("euclidean", atoms, None, 4.5)
     """
-    x, z = (x, None) if z is None else _array_likes.points("radius_neighbors", x, z)
-    x = _array_likes.points("radius_neighbors", x)[0]
-    xp = _edges.module_of(x, "radius_neighbors")
-    if x.ndim != 2 or not isinstance(radius, (int, float, np.floating, np.integer)):
+    given: dict[str, Any] = {"f": f, "x": x, "z": z, "row": row, "col": col, "w": w}
+    if _array_likes.is_grouped(given):
+        given = _groups.arguments("radius_neighbors", given)
+    f, x, z, row, col, w = (given[name] for name in ("f", "x", "z", "row", "col", "w"))
+    points: Any = _array_likes.points("radius_neighbors", *((x,) if z is None else (x, z)))
+    first, columns = points[0], points[-1]
+    xp = _edges.module_of(first, "radius_neighbors")
+    if first.ndim != 2 or not isinstance(radius, (int, float, np.floating, np.integer)):
         raise ValueError(
             "radius_neighbors: x must have the shape [M, K] and radius must be a number. Received "
-            f"{tuple(x.shape)} and {radius!r}"
+            f"{tuple(first.shape)} and {radius!r}"
         )
-    columns = x if z is None else z
     step = max(1, _BLOCK // max(columns.shape[0], 1))
-    counts, indices, values = [], [], []
-    for first in range(0, max(x.shape[0], 1), step):
-        part = None if row is None else row[first : first + step]
-        block = _verbs.pairwise(
-            f, x[first : first + step], columns, row=part, col=col, w=w, i_offset=first, **params
-        )
+    options: dict[str, Any] = {**params, "col": col, "w": w}
+    numbers: Any = row
+    counts: Any = []
+    indices: Any = []
+    values: Any = []
+    for start in range(0, max(first.shape[0], 1), step):
+        part = None if row is None else numbers[start : start + step]
+        rows = first[start : start + step]
+        block = _verbs.pairwise(f, rows, columns, row=part, i_offset=start, **options)
         near = block <= radius
         counts.append(near.sum(-1))
         indices.append(xp.nonzero(near, **_AS_TUPLE.get(xp.__name__, {}))[1])
@@ -76,7 +82,7 @@ def knn_graph(
     z: ArrayT | None,
     k: int,
     **options: Any,
-) -> tuple[ArrayT, ArrayT, ArrayT]:
+) -> tuple[Any, Any, ArrayT]:
     """The k nearest points of each point, as CSR: (indptr, indices, values).
 
     x: [M, K]; z: [N, K], or None for x itself, whose points then find themselves first. indptr
@@ -85,7 +91,8 @@ def knn_graph(
 
     >>> a = scipy.sparse.csr_matrix(mc.knn_graph("euclidean", x, None, 8)[::-1], (n, n))
     """
-    values, indices = _verbs.knn(f, x, z, k, **options)
+    found: Any = _verbs.knn(f, x, z, k, **options)
+    values, indices = found
     if values.ndim != 2:
         raise ValueError(
             f"knn_graph: x must have the shape [M, K]. Received neighbours of the shape "

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from mercer import _array_likes, _groups, _libraries, _mercer, _verbs
-from mercer._types import ArrayT
+from mercer._types import Indices
 
 __all__ = ["block_ranges", "cluster_ranges"]
 
 # Options of a verb that its calls by intervals cannot share.
 _REFUSED = ("out", "workspace", "device")
+# Those of which each call has its part.
+_BY_BLOCK = ("f", "x", "z", "row", "col", "v", "i_offset", "j_offset")
 
 
 def _host(array: Any) -> np.ndarray:
@@ -130,8 +132,7 @@ def call(verb: str, arguments: dict[str, Any]) -> Any:
     for name in _REFUSED:
         if given.pop(name, None) is not None:
             raise NotImplementedError(f"{verb}: {name} is not offered with ranges. Received one")
-    own = {n: given.pop(n) for n in ("f", "x", "z", "row", "col", "v", "i_offset", "j_offset")
-           if n in given}  # fmt: skip
+    own: dict[str, Any] = {name: given.pop(name) for name in _BY_BLOCK if name in given}
     for name in ("x", "z", "row", "col", "v"):
         own[name] = _array_likes.array(own.get(name))
     x, z = own["x"], own["x"] if own["z"] is None else own["z"]
@@ -190,7 +191,7 @@ def _part(
     return _indices_of(kept, result, xp) if is_index else result
 
 
-def cluster_ranges(labels: ArrayT) -> tuple[ArrayT, ArrayT]:
+def cluster_ranges(labels: Any) -> tuple[Indices, Indices]:
     """How points are sorted by clusters, for ``ranges``: (order, intervals).
 
     labels: whole numbers [M], a cluster for each point. order [M] sorts the points so that those of
@@ -207,12 +208,12 @@ def cluster_ranges(labels: ArrayT) -> tuple[ArrayT, ArrayT]:
             f"cluster_ranges: labels must be whole numbers of the shape [M]. Received "
             f"{given.dtype} of the shape {given.shape}"
         )
-    order = np.argsort(given, kind="stable")
+    order = np.argsort(given, kind="stable").astype(np.int64)
     starts = np.unique(given[order], return_index=True)[1]
     return order, np.stack([starts, np.append(starts[1:], len(given))[: len(starts)]], 1)
 
 
-def block_ranges(rows: ArrayT, columns: ArrayT, keep: ArrayT) -> tuple[Any, Any, Any]:
+def block_ranges(rows: Any, columns: Any, keep: Any) -> tuple[Indices, Indices, Indices]:
     """The ``ranges`` of a verb from a table of the blocks that are kept.
 
     rows: intervals [C, 2] of rows, columns: intervals [D, 2] of columns, as ``cluster_ranges`` has
