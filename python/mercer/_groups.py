@@ -203,8 +203,8 @@ def _reads(nodes: list[Any]) -> list[_Read]:
 
 
 class _Translation:
-    def __init__(self, text: _Text):
-        self.text = text
+    def __init__(self, text: _Text, has_row: bool):
+        self.text, self.has_row = text, has_row
         self.pairs: list[tuple[Leaf | None, Leaf | None]] = []  # slots of reductions
         self.numbers: dict[str, list[Leaf]] = {"x": [], "z": []}
         every = list(_walk(text.body, lambda call: True))
@@ -258,7 +258,9 @@ class _Translation:
         """Numbers that go as row and col; of a group on both sides, if there is one."""
         x, z = self.numbers["x"], self.numbers["z"]
         first = next((leaf for leaf in x if leaf in z), None)
-        self.row = None if "row" in self.words else first or (x[0] if x else None)
+        self.row = (
+            None if "row" in self.words or not self.has_row else first or (x[0] if x else None)
+        )
         self.col = None if "col" in self.words else first or (z[0] if z else None)
 
     def _fill_slots(self) -> None:
@@ -334,9 +336,13 @@ def _written(side: str, leaf: Leaf) -> str:
 
 
 @functools.lru_cache(1024)
-def plan(text: str, x: tuple[tuple[str, int], ...], z: tuple[tuple[str, int], ...]) -> Plan:
-    """The formula of one array a side for a text of groups with these numbers of features."""
-    found = _Translation(_Text(text, {"x": dict(x), "z": dict(z)}))
+def plan(
+    text: str, x: tuple[tuple[str, int], ...], z: tuple[tuple[str, int], ...], has_row: bool = True
+) -> Plan:  # fmt: skip
+    """The formula of one array a side for a text of groups with these numbers of features.
+
+    Without `has_row` no number of x becomes `row`."""
+    found = _Translation(_Text(text, {"x": dict(x), "z": dict(z)}), has_row)
     formula = _mercer.formula_of(found.written(found.text.body))
     return Plan(formula, tuple(found.slots), found.row, found.col, found.reads_w)
 
@@ -462,7 +468,8 @@ def arguments(verb: str, given: dict[str, Any]) -> dict[str, Any]:
         )
     x_side = _Side(verb, "x", given["x"])
     z_side = x_side if z is None else _Side(verb, "z", z)
-    found = plan(f, x_side.sizes(), z_side.sizes())
+    has_row = given.get("normalize") != "softmax"  # which reads row itself
+    found = plan(f, x_side.sizes(), z_side.sizes(), has_row)
     xp = _libraries.namespace_of(x_side.some)
     x_leaves, z_leaves = ([slot[side] for slot in found.slots] for side in (0, 1))
     x = x_side.points(x_leaves, z_leaves, xp)

@@ -222,6 +222,18 @@ def test_blocks_take_batches_numbers_of_points_and_indices():
     np.testing.assert_allclose(found, matrix @ v, atol=1e-12)
 
 
+def test_softmax_of_blocks():
+    x, z, v, (ranges, kept) = points(11, 3), points(9, 3), points(9, 2), blocks()
+    ranges, kept, x = (
+        (ranges[0][[0, 2]] - 4, np.array([3, 4]), ranges[2][[0, 1, 2, 4]]),
+        kept[4:10],
+        x[:6],
+    )
+    found = mc.kernel_product("sum(x*z)", x, z, v, normalize="softmax", ranges=ranges)
+    weights = np.exp(x @ z.T) * kept
+    np.testing.assert_allclose(found, weights @ v / weights.sum(-1, keepdims=True), rtol=1e-12)
+
+
 @pytest.mark.parametrize("reduce", ["sum", "max", "min", "logsumexp", "argmax", "argmin"])
 def test_reductions_of_blocks(reduce):
     x, z, (ranges, kept) = points(11, 3), points(9, 3), blocks()

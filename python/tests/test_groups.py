@@ -122,6 +122,17 @@ def test_every_verb_takes_groups():
     np.testing.assert_array_equal(square, square.T)
 
 
+@pytest.mark.parametrize("normalize", ["softmax", "sum"])
+def test_normalized_products_of_groups(normalize):
+    x, z, v = side(6), side(5), RNG.standard_normal((5, 2))
+    text = "x.mass*z.mass*sum(x.pos*z.pos) + sum(x.tag*z.tag)"
+    f = np.outer(x["mass"], z["mass"]) * (x["pos"] @ z["pos"].T)
+    f += x["tag"].astype(float) @ z["tag"].T
+    weights = np.exp(f) if normalize == "softmax" else f
+    found = mc.kernel_product(text, x, z, v, normalize=normalize)
+    np.testing.assert_allclose(found, weights @ v / weights.sum(-1, keepdims=True), rtol=1e-10)
+
+
 def test_rows_and_columns_of_one_set_may_differ():
     x = side(6)
     found = mc.pairwise("sum(x.pos*z.pos) + 10*x.mass - z.age", x)

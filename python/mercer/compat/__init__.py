@@ -25,6 +25,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "kernel_tools": ("kernels", "linalg"),
     "mm_kermac": ("helpers", "hyper_semiring", "hyper_semiring_gradient", "stack_ptx_types"),
     "mm_ptx": ("ptx_inject", "stack_ptx", "stack_ptx_default_types"),
+    "pykeops": ("numpy", "numpy.cluster", "torch", "torch.cluster"),
     "pyfastkron": ("fastkronnumpy", "fastkrontorch"),
 }
 

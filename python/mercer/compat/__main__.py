@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     command.add_argument("--device", choices=["cpu"], help='let "cuda" be the CPU')
-    command.add_argument("--packages", help=f"which to replace, of {','.join(MODULES)}; all")
+    command.add_argument(
+        "--packages", "--as", help=f"which to replace, of {','.join(MODULES)}; all"
+    )
     command.add_argument("-m", dest="module", action="store_true", help="a module, not a script")
     command.add_argument("program", nargs=argparse.REMAINDER, help="the script, and its arguments")
     command.set_defaults(function=run)
