@@ -234,3 +234,14 @@ def test_what_points_by_name_cannot_have():
         mc.pairwise(text, X, h=2.0)
     with pytest.raises(mc.DtypeError, match="groups must have dtypes"):
         mc.pairwise(text + "+ sum(x.tag)", {**X, "tag": np.ones((3, 4), complex)})
+
+
+def test_torch_compile_breaks_its_graph_at_groups():
+    torch = pytest.importorskip("torch")
+
+    def values(x):
+        return mc.pairwise("sum(x[1:]*z[1:])", x)
+
+    compiled = torch.compile(values, fullgraph=True, backend="eager")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=r"(?s).*features by number"):
+        compiled(torch.ones(3, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -10,6 +11,9 @@ from mercer import _mercer, _metrics, _normalized
 from mercer._torch import call
 from mercer._torch.kron import kron_matmul as kron_matmul
 from mercer._torch.kron import matmul as matmul
+
+# What mercer._groups reads, as x.name and x[2:5].
+_GROUPS = re.compile(r"\b[xz]\s*(\.\s*[A-Za-z_]|\[\s*[\d:])")
 
 
 @torch.compiler.assume_constant_result
@@ -39,8 +43,18 @@ def _formula(f: Any, verb: str, weighted: bool, options: tuple) -> str:
     return str(formula)
 
 
+@torch.compiler.assume_constant_result
+def _reads_groups(f: Any) -> bool:
+    return isinstance(f, str) and _GROUPS.search(f) is not None
+
+
 def formula_for(f: Any, verb: str, weighted: bool, params: dict[str, Any]) -> str:
     """What _mercer.formula_for gives, as text: it takes options that choose the formula out."""
+    if "ranges" in params or _reads_groups(f):
+        raise NotImplementedError(
+            f"{verb}: ranges, points by name and features by number are not offered where "
+            f"torch.compile traces; without fullgraph=True the call runs as it is. Received {f}"
+        )
     chosen = tuple((n, params.pop(n)) for n in _choosing_options(f) if n in params)
     return _formula(f, verb, weighted, chosen)
 
