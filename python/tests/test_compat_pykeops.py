@@ -114,6 +114,35 @@ def test_norms_and_products_of_features(of):
         check(lazy.sum(1), expected.sum(1)[:, None])
 
 
+def test_small_matrices(of):
+    x, y, gap = of.i(), of.j(), A - C
+    entries = np.arange(6.0) + 1
+    matrix, values = of.array(entries), entries.reshape(2, 3)
+    lazy = of.keops.Pm(matrix)
+    moved = (lazy.matvecmult((x - y) * 2) * of.gauss()).sum(1)
+    check(moved, (2 * gap @ values.T * K[..., None]).sum(1))
+    check(x[..., :2].vecmatmult(lazy).sqdist(y).sum(1),
+          ((A[..., :2] @ values - C) ** 2).sum((1, 2))[:, None])  # fmt: skip
+    each = RNG.random((M, 6))
+    turned = (each.reshape(M, 2, 3) @ X[..., None])[..., 0]
+    check(of.i(each).matvecmult(x).sqdist(y[..., :2]).sum(1),
+          ((turned[:, None] - C[..., :2]) ** 2).sum((1, 2))[:, None])  # fmt: skip
+    metric = np.eye(3) * 2 + 0.5
+    metric[0, 1] += 0.3
+    weights = of.array(metric.ravel())
+    expected = np.einsum("mnk,kl,mnl->mn", gap, metric, gap)
+    check(x.weightedsqdist(y, weights).sum(1), expected.sum(1)[:, None])
+    k = of.keops.Genred("Exp(-WeightedSqNorm(a, x-y))*b",
+                        ["a = Pm(9)", "x = Vi(3)", "y = Vj(3)", "b = Vj(2)"], axis=1)  # fmt: skip
+    check(k(weights, of.array(X), of.array(Y), of.array(B)), np.exp(-expected) @ B)
+    with pytest.raises(NotImplementedError, match="positive definite"):
+        x.weightedsqdist(y, of.array(-metric.ravel()))
+    with pytest.raises(NotImplementedError, match="MatVecMult"):
+        lazy.matvecmult((x - y).exp())
+    with pytest.raises(ValueError, match="a multiple of 3"):
+        of.keops.Pm(of.array(np.ones(4))).matvecmult(x)
+
+
 def test_components(of):
     x, y = of.i(), of.j()
     check((x[..., 0] * y[:, :, 2]).sum(1), (A[..., 0] * C[..., 2]).sum(1)[:, None])
@@ -351,6 +380,22 @@ def test_kernel_interpolation(of):
     found = np.asarray(k.solve(of.array(y), alpha=0.5, eps=1e-10))
     matrix = np.exp(-((x[:, None] - x) ** 2).sum(-1) / (2 * 0.2**2))
     np.testing.assert_allclose(found, np.linalg.solve(matrix + 0.5 * np.eye(60), y), atol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_kernel_solve(of, axis):
+    x, b = RNG.random((40, 3)), RNG.random((40, 2))
+    formula, index = "Exp(-Norm2(x-y)/h) * a", "ij"[axis]
+    aliases = ["h = Pm(1)", "x = Vi(3)", "y = Vj(3)", f"a = V{index}(2)"]
+    solve = of.keops.KernelSolve(formula, aliases, "a", axis=axis)
+    arrays = [of.array(a) for a in (np.array([0.4]), x, x, b)]
+    matrix = np.exp(-np.sqrt(((x[:, None] - x) ** 2).sum(-1)) / 0.4) + 0.1 * np.eye(40)
+    found = np.asarray(solve(*arrays, alpha=0.1, eps=1e-10))
+    np.testing.assert_allclose(found, np.linalg.solve(matrix, b), atol=1e-7)
+    with pytest.raises(NotImplementedError, match="a number for each pair times"):
+        of.keops.KernelSolve("Exp(-SqDist(x,y)) * Square(a)", aliases, "a", axis=axis)(*arrays)
+    with pytest.raises(ValueError, match="varinvalias must be"):
+        of.keops.KernelSolve(formula, aliases, "c", axis=axis)
 
 
 def test_k_means(of):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
-from mercer.compat.pykeops import _calls
+from mercer.compat.pykeops import _calls, _matrices
 from mercer.compat.pykeops._nodes import (
     I_SIDE,
     J_SIDE,
@@ -34,13 +34,10 @@ REFUSED = {
     "Imag": "complex numbers are not offered", "Real": "complex numbers are not offered",
     "Real2Complex": "complex numbers are not offered",
     "Kron": "products of small tensors are not offered",
-    "MatVecMult": "products of small matrices are not offered",
     "OneHot": "a vector of truth values has no formula yet",
     "SoftDTW_SqDist": "it is no formula of sums over features",
-    "SymSqNorm": "matrices as metrics are not offered",
     "TensorDot": "products of small tensors are not offered",
     "TensorProd": "products of small tensors are not offered",
-    "VecMatMult": "products of small matrices are not offered",
 }  # fmt: skip
 # Options that say how the package computes; here they say nothing.
 _IGNORED = frozenset((
@@ -301,10 +298,54 @@ class GenericLazyTensor:
         return (self - other).sqnorm2()
 
     def weightedsqnorm(self, weight: Any) -> Any:
+        """The squared norm with one weight, D weights, or a positive definite D x D matrix."""
         weight = self._lazy(weight)
-        if weight.node.dim not in (1, self.node.dim):
-            raise refused("SymSqNorm")
-        return (weight * self._apply("Square")).sum(-1)
+        if weight.node.dim in (1, self.node.dim):
+            return (weight * self._apply("Square")).sum(-1)
+        return self.symsqnorm(weight)
+
+    def symsqnorm(self, matrix: Any) -> Any:
+        """x A x of parameters A, D x D, positive definite."""
+        matrix = self._lazy(matrix)
+        self._require_matrix("SymSqNorm", matrix, self.node.dim**2)
+        factor = _matrices.root(matrix.node, self.xp, self._like())
+        if factor is None:
+            raise NotImplementedError(
+                "SymSqNorm: the matrix must be of parameters and positive definite. Received "
+                "another one"
+            )
+        return self.of(factor, matrix).matvecmult(self).sqnorm2()
+
+    def _like(self) -> Any:
+        return next((leaf.value for leaf in self._arrays()), None)
+
+    @staticmethod
+    def _require_matrix(name: str, matrix: Any, multiple: int) -> None:
+        if multiple == 0 or matrix.node.dim % multiple:
+            raise ValueError(
+                f"{name}: the matrix must have a multiple of {multiple} entries. Received "
+                f"{matrix.node.dim}"
+            )
+
+    def matvecmult(self, other: Any) -> Any:
+        """The product of this matrix, by rows, with a vector of parameters or of one side, or with
+        sums of such vectors times numbers."""
+        return self._mapped("MatVecMult", self, self._lazy(other), False)
+
+    def vecmatmult(self, other: Any) -> Any:
+        """The product of this vector with a matrix, by rows."""
+        return self._mapped("VecMatMult", self._lazy(other), self, True)
+
+    def _mapped(self, name: str, matrix: Any, vector: Any, is_transposed: bool) -> Any:
+        self._require_matrix(name, matrix, vector.node.dim)
+        like = next(one._like() for one in (vector, matrix) if one._like() is not None)
+        node = _matrices.mapped(vector.node, matrix.node, is_transposed, self.xp, like)
+        if node is None:
+            raise NotImplementedError(
+                f"{name}: it is offered where matrix and vector are of one side, and for a matrix "
+                f"of parameters with sums of vectors of one side. Received others"
+            )
+        return self.of(node, matrix, vector)
 
     def weightedsqdist(self, other: Any, weight: Any) -> Any:
         return (self - other).weightedsqnorm(weight)
@@ -550,11 +591,10 @@ def _refusing(name: str) -> Any:
 
 
 for _name, _method in {
-    "matvecmult": "MatVecMult", "vecmatmult": "VecMatMult", "tensorprod": "TensorProd",
+    "tensorprod": "TensorProd",
     "keops_tensordot": "TensorDot", "keops_kron": "Kron", "one_hot": "OneHot",
     "bspline": "BSpline", "grad": "Grad", "diff": "Diff", "grad_matrix": "GradMatrix",
     "divergence": "Divergence", "laplacian": "Laplacian", "real2complex": "Real2Complex",
     "real": "Real", "imag": "Imag", "angle": "Angle", "conj": "Conj",
-    "symsqnorm": "SymSqNorm",
 }.items():  # fmt: skip
     setattr(GenericLazyTensor, _name, _refusing(_method))

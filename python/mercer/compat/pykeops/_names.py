@@ -8,7 +8,7 @@ from typing import Any
 
 from mercer.compat.pykeops._formulas import read
 from mercer.compat.pykeops._lazy import GenericLazyTensor
-from mercer.compat.pykeops._nodes import I_SIDE, J_SIDE, PARAMETER
+from mercer.compat.pykeops._nodes import I_SIDE, J_SIDE, PARAMETER, Node, leaves
 
 __all__ = ["names_of"]
 
@@ -90,10 +90,7 @@ class Genred:
 
     def __call__(self, *arrays: Any, ranges: Any = None, **options: Any) -> Any:
         known = {n: v.lazy(self.lazy_class, arrays) for n, v in self.variables.items()}
-
-        def given(kind: str, numbers: Sequence[int]) -> Any:
-            return variable(kind, numbers, 0).lazy(self.lazy_class, arrays)
-
+        given = self.given(arrays)
         lazy = read(self.formula, known, given, self.lazy_class)
         method, extra = REDUCTIONS[self.reduction_op]
         if extra == "K":
@@ -103,6 +100,60 @@ class Genred:
         if ranges is not None:
             options["ranges"] = ranges
         return getattr(lazy, method)(axis=self.axis + len(lazy._batch()), **self.options, **options)
+
+    def given(self, arrays: Sequence[Any]) -> Any:
+        """Makes variables that the formula writes as Vi(0, 3)."""
+        return lambda kind, numbers: variable(kind, numbers, 0).lazy(self.lazy_class, arrays)
+
+
+class KernelSolve:
+    """(K + alpha) a = b for a formula K * b, symmetric positive definite, of the same points."""
+
+    genred: type[Genred]
+
+    def __init__(
+        self, formula: str, aliases: Sequence[str], varinvalias: str, axis: int = 0,
+        **options: Any,
+    ):  # fmt: skip
+        options.pop("dtype", None)
+        self.product = self.genred(formula, aliases, axis=axis, **options)
+        if varinvalias not in self.product.variables:
+            raise ValueError(
+                f"KernelSolve: varinvalias must be one of {', '.join(self.product.variables)}. "
+                f"Received {varinvalias!r}"
+            )
+        self.name = varinvalias
+
+    def __call__(self, *arrays: Any, alpha: float = 1e-10, **options: Any) -> Any:
+        product = self.product
+        known = {n: v.lazy(product.lazy_class, arrays) for n, v in product.variables.items()}
+        right = known[self.name]
+        lazy = read(product.formula, known, product.given(arrays), product.lazy_class)
+        kernel = _without_factor(lazy.node, right.node.value)
+        if kernel is None or right.node.value.ndim != 2:
+            raise NotImplementedError(
+                f"KernelSolve: the formula must be a number for each pair times {self.name}, "
+                f"without batches. Received {product.formula!r}"
+            )
+        k = product.lazy_class.of(kernel)
+        k = k if product.axis == 1 else k.T
+        return k.solve(right.node.value, alpha=alpha, **options)
+
+
+def _without_factor(node: Node, array: Any) -> Node | None:
+    """A product without the factor that an array is; None where it is none, or occurs elsewhere."""
+    if node.op == "array" and node.value is array and node.dim == array.shape[-1]:
+        return Node("number", value=1)
+    if node.op == "Mult":
+        for one, other in (node.arguments, node.arguments[::-1]):
+            rest = _without_factor(one, array)
+            is_free = all(leaf.value is not array for leaf in leaves(other))
+            if rest is not None and is_free and other.dim == 1:
+                return Node("Mult", (rest, other), rest.dim)
+    if node.op == "Minus":
+        rest = _without_factor(node.arguments[0], array)
+        return None if rest is None else Node("Minus", (rest,), rest.dim)
+    return None
 
 
 def _generic(reduction_op: str, genred: type[Genred], takes_k: bool = False) -> Any:
@@ -146,6 +197,7 @@ def names_of(lazy_class: type[GenericLazyTensor]) -> dict[str, Any]:
 
     genred = type("Genred", (Genred,), {"lazy_class": lazy_class, "__doc__": Genred.__doc__})
     return {
+        "KernelSolve": type("KernelSolve", (KernelSolve,), {"genred": genred}),
         "Vi": Vi, "Vj": Vj, "Pm": Pm, "Genred": genred,
         "generic_sum": _generic("Sum", genred),
         "generic_logsumexp": _generic("LogSumExp", genred),

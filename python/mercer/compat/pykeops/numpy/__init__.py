@@ -8,7 +8,7 @@ from mercer.compat.pykeops._lazy import GenericLazyTensor
 from mercer.compat.pykeops._names import names_of
 
 __all__ = [
-    "Genred", "LazyTensor", "Pm", "Vi", "Vj", "generic_argkmin", "generic_argmin",
+    "Genred", "KernelSolve", "LazyTensor", "Pm", "Vi", "Vj", "generic_argkmin", "generic_argmin",
     "generic_logsumexp", "generic_sum",
 ]  # fmt: skip
 
@@ -21,5 +21,6 @@ class LazyTensor(GenericLazyTensor):
 
 _names = names_of(LazyTensor)
 Vi, Vj, Pm, Genred = (_names[name] for name in ("Vi", "Vj", "Pm", "Genred"))
+KernelSolve = _names["KernelSolve"]
 generic_sum, generic_logsumexp = _names["generic_sum"], _names["generic_logsumexp"]
 generic_argmin, generic_argkmin = _names["generic_argmin"], _names["generic_argkmin"]

@@ -1,0 +1,65 @@
+"""Small matrices in lazy formulas: they are applied to the vectors of one side, before the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mercer.compat.pykeops._nodes import PARAMETER, Node, numeric
+
+__all__ = ["mapped", "root"]
+
+
+def _leaf(node: Node, values: Any) -> Node:
+    """An array in the place of a node of one side, with its values [..., n, D]."""
+    category = max(node.sides & {0, 1}, default=PARAMETER)
+    value = values[..., 0, :] if category == PARAMETER else values
+    return Node("array", (), values.shape[-1], value=value, category=category)
+
+
+def _of_one_side(node: Node, matrix: Node, is_transposed: bool, xp: Any, like: Any) -> Node | None:
+    whole = Node("Concat", (node, matrix), node.dim + matrix.dim)
+    vectors, entries = numeric(node, xp, like), numeric(matrix, xp, like)
+    if whole.is_of_pairs() or vectors is None or entries is None:
+        return None
+    columns = node.dim
+    rows = matrix.dim // columns
+    shape = (columns, rows) if is_transposed else (rows, columns)
+    entries = entries.reshape(*entries.shape[:-1], *shape)
+    entries = xp.swapaxes(entries, -1, -2) if is_transposed else entries
+    return _leaf(whole, (entries * vectors[..., None, :]).sum(-1))
+
+
+def mapped(node: Node, matrix: Node, is_transposed: bool, xp: Any, like: Any) -> Node | None:
+    """The product of a matrix, by rows, with a vector: of one side, or a sum of such ones times
+    numbers. None for any other."""
+    if not node.is_of_pairs():
+        return _of_one_side(node, matrix, is_transposed, xp, like)
+    vectors = [argument for argument in node.arguments if argument.dim == node.dim]
+    is_sum = node.op in ("Add", "Subtract") and len(vectors) == 2
+    is_multiple = node.op in ("Minus", "Mult") and len(vectors) == 1
+    is_part = node.op == "Divide" and len(vectors) == 1 and node.arguments[0].dim == node.dim
+    if not (is_sum or is_multiple or is_part) or matrix.sides - {PARAMETER}:
+        return None
+    found = [
+        mapped(a, matrix, is_transposed, xp, like) if a.dim == node.dim else a
+        for a in node.arguments
+    ]
+    known = tuple(argument for argument in found if argument is not None)
+    if len(known) < len(found):
+        return None
+    return Node(node.op, known, matrix.dim // node.dim)
+
+
+def root(matrix: Node, xp: Any, like: Any) -> Node | None:
+    """L^T by rows of parameters A = L L^T, so that x A x is the squared length of L^T x. None where
+    A is not positive definite, or no parameter."""
+    values = None if matrix.sides - {PARAMETER} else numeric(matrix, xp, like)
+    size = round(matrix.dim**0.5)
+    if values is None or size * size != matrix.dim or any(n != 1 for n in values.shape[:-1]):
+        return None
+    values = values.reshape(size, size)
+    try:
+        lower = xp.linalg.cholesky((values + values.T) / 2)
+    except (xp.linalg.LinAlgError, ValueError):
+        return None
+    return Node("array", (), matrix.dim, value=xp.swapaxes(lower, -1, -2).reshape(-1))
