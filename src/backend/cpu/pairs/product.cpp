@@ -3,6 +3,7 @@
 // double.
 #include "backend/cpu/pairs/panel_sweep.h"
 #include "core/integers.h"
+#include "core/system/parallel.h"
 
 namespace mercer::cpu {
 namespace {
@@ -13,13 +14,15 @@ AlignedBuffer pack_columns(const ProductMember& member, std::int64_t points, std
   const std::int64_t tiles = ceil_div(columns, height);
   AlignedBuffer packed = aligned_array<T>(checked_product({tiles, points, height}));
   T* target = packed.as<T>();
-  for (std::int64_t t = 0; t < tiles; ++t)
+  for (std::int64_t t = 0; t < tiles; ++t) {
+    stop_if_cancelled();  // many columns take seconds
     for (std::int64_t n = 0; n < points; ++n)
       for (int h = 0; h < height; ++h) {
         const std::int64_t e = t * height + h;
         const std::int64_t index = n * member.v_row_stride + e * member.v_col_stride;
         *target++ = e < columns ? static_cast<T>(read_element(member.v, member.v_dtype, index)) : T(0);
       }
+  }
   return packed;
 }
 
@@ -53,7 +56,8 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
     }
   });
   std::vector<T> row(columns);
-  for (std::int64_t m = 0; m < item.z.count; ++m)
+  for (std::int64_t m = 0; m < item.z.count; ++m) {
+    if (m % cols == 0) stop_if_cancelled();
     for (std::int64_t member = 0; member < count; ++member) {
       for (std::int64_t e = 0; e < columns; ++e) {
         double total = 0;
@@ -63,6 +67,7 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
       }
       write_block<T>(row.data(), columns, 1, columns, members[member].out, m, 0);
     }
+  }
 }
 
 }  // namespace
