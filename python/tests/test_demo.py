@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import subprocess
@@ -17,7 +18,7 @@ def test_demo(tmp_path):
     pytest.importorskip("sklearn")
     run = subprocess.run(
         [sys.executable, DEMO, "--points", "128", "--out", tmp_path],
-        capture_output=True, text=True, check=True,
+        capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert float(re.search(r"accuracy +([0-9.]+)%", run.stdout)[1]) >= 98
     assert "scipy cityblock" in run.stdout
