@@ -94,8 +94,13 @@ test-cpp: $(PACKAGE) $(REQ_TEST)  ## the C++ tests of make test
 	ctest --test-dir $(BUILD) --output-on-failure --parallel $(shell nproc) $(CTEST_TIER)
 	@grep -hoE '^\[  SKIPPED \] .* \(.*\)|^CUDA: skipped, .*' $(BUILD)/Testing/Temporary/LastTest.log || true
 
+# A process of pytest computes on its share of the processors: threads that wait for one another across processes, and
+# spin, take many times as long.
+SHARE  := $(shell n=$$(nproc); echo $$((n > 3 ? n / 2 : 1)))
+PYTEST := OMP_NUM_THREADS=$${OMP_NUM_THREADS:-$(SHARE)} $(PY)
+
 test-python: $(PACKAGE) $(REQ_TEST)  ## the Python tests of make test
-	$(PY) -m pytest -n 2 --dist worksteal $(PYTEST_TIER)
+	$(PYTEST) -m pytest -n 2 --dist worksteal $(PYTEST_TIER)
 
 fuzz: $(PACKAGE)  ## random calls for SECONDS from SEED on, a failure as a line that makes it again; FUZZ: more options
 	cmake --build $(BUILD) --target fuzz_calls
@@ -146,7 +151,7 @@ coverage: coverage-python coverage-cpp  ## lines that tests reach, a table of fo
 
 coverage-python: $(PACKAGE) $(REQ_TEST) $(REQ_CHECKS)  ## of make test-python
 	@mkdir -p build/coverage && rm -f build/coverage/python*
-	$(PY) -m coverage run -m pytest -n 2 --dist worksteal $(PYTEST_TIER)
+	$(PYTEST) -m coverage run -m pytest -n 2 --dist worksteal $(PYTEST_TIER)
 	$(PY) -m coverage combine -q
 	$(PY) -m coverage json -q -o build/coverage/python.json
 	$(PY) tools/coverage_table.py build/coverage/python.json
