@@ -22,6 +22,7 @@ REQ_TEST  := $(VENV)/.stamp-test
 REQ_DEMO  := $(VENV)/.stamp-demo
 REQ_DOCS  := $(VENV)/.stamp-docs
 REQ_LINT  := $(VENV)/.stamp-lint
+REQ_CHECKS := $(VENV)/.stamp-checks
 PACKAGE   := $(BUILD)/.stamp-package
 
 SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/mercer python/src -type f \
@@ -58,6 +59,9 @@ $(REQ_DOCS): requirements/docs.txt $(REQ_TEST)
 	$(PY) -m pip install -q -r $<
 	@touch $@
 $(REQ_LINT): requirements/lint.txt | $(VENV)/pyvenv.cfg
+	$(PY) -m pip install -q -r $<
+	@touch $@
+$(REQ_CHECKS): requirements/checks.txt $(REQ_TEST)
 	$(PY) -m pip install -q -r $<
 	@touch $@
 
