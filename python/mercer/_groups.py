@@ -404,7 +404,7 @@ class _Side:
     """The groups of a side, as points in the order of the slots."""
 
     def __init__(self, verb: str, name: str, points: Any):
-        self.verb, self.groups = verb, _groups(verb, name, points)
+        self.name, self.groups = name, _groups(verb, name, points)
         shapes = {group: tuple(array.shape) for group, array in self.groups.items()}
         if not shapes or any(len(shape) < 2 for shape in shapes.values()):
             raise ValueError(
@@ -425,26 +425,37 @@ class _Side:
         is_whole = leaf.first == 0 and leaf.last == array.shape[-1]
         return array if is_whole else array[..., leaf.first : leaf.last]
 
-    def points(self, leaves: list[Any], others: list[Any], xp: Any) -> Any:
-        if not leaves:
-            return self.some[..., :0]
+    def points(self, leaves: list[Any], others: list[Any], kind: Any, xp: Any) -> Any:
         parts = [
-            self._features(leaf) if leaf is not None else _zeros(self.some, other.size, xp)
+            self._features(leaf) if leaf is not None else _zeros(self.some, other.size, kind, xp)
             for leaf, other in zip(leaves, others, strict=True)
         ]
-        return _joined(_common(self.verb, parts, xp), xp)
+        return _joined(parts, xp) if parts else _zeros(self.some, 0, kind, xp)
 
-    def number(self, leaf: Leaf, like: Any, xp: Any) -> Any:
-        """A number for each point, in a dtype that row and col may have beside the points."""
-        values = self._features(leaf)[..., 0]
-        return _common(self.verb, [values, like], xp)[0]
+    def number(self, leaf: Leaf) -> Any:
+        """A number for each point."""
+        return self._features(leaf)[..., 0]
 
 
-def _zeros(like: Any, features: int, xp: Any) -> Any:
+def _cast_groups(verb: str, sides: list[tuple[_Side, list[Any]]], xp: Any) -> Any:
+    """Casts the groups that are read, of both sides, to one dtype, which is the result."""
+    used = {
+        (side.name, leaf.group): side
+        for side, leaves in sides
+        for leaf in leaves
+        if leaf is not None
+    }
+    arrays = _common(verb, [side.groups[group] for (_, group), side in used.items()], xp)
+    for ((_, group), side), array in zip(used.items(), arrays, strict=True):
+        side.groups[group] = array
+    return arrays[0].dtype if arrays else sides[0][0].some.dtype
+
+
+def _zeros(like: Any, features: int, kind: Any, xp: Any) -> Any:
     shape = (*like.shape[:-1], features)
     if xp.__name__ == "torch":
-        return like.new_zeros(shape)
-    return xp.zeros(shape, dtype=like.dtype)
+        return like.new_zeros(shape, dtype=kind)
+    return xp.zeros(shape, dtype=kind)
 
 
 def arguments(verb: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -472,16 +483,18 @@ def arguments(verb: str, given: dict[str, Any]) -> dict[str, Any]:
     found = plan(f, x_side.sizes(), z_side.sizes(), has_row)
     xp = _libraries.namespace_of(x_side.some)
     x_leaves, z_leaves = ([slot[side] for slot in found.slots] for side in (0, 1))
-    x = x_side.points(x_leaves, z_leaves, xp)
+    read = [(x_side, [*x_leaves, found.row]), (z_side, [*z_leaves, found.col])]
+    kind = _cast_groups(verb, read, xp)
+    x = x_side.points(x_leaves, z_leaves, kind, xp)
     is_same = z is None and x_leaves == z_leaves
     result = {"f": found.formula, "x": x}
-    result["z"] = None if is_same else z_side.points(z_leaves, x_leaves, xp)
+    result["z"] = None if is_same else z_side.points(z_leaves, x_leaves, kind, xp)
     for name, side, leaf in (("row", x_side, found.row), ("col", z_side, found.col)):
         if leaf is not None and given.get(name) is not None:
             raise ValueError(
                 f"{verb}: {name} must not be given where the formula does not read it. Received {f}"
             )
-        result[name] = given.get(name) if leaf is None else side.number(leaf, x, xp)
+        result[name] = given.get(name) if leaf is None else side.number(leaf)
     result["w"] = given.get("w")
     if found.reads_w:
         if result["w"] is not None:

@@ -164,6 +164,21 @@ def test_whole_numbers_beside_floats_are_exact():
         mc.pairwise("sum(x.b) + sum(x.a)", {"a": np.ones((1, 2)), "b": np.array([[2**53 + 1, 0]])})
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_numbers_of_points_count_for_the_dtype(library):
+    place, mass = RNG.standard_normal((4, 3)).astype("float32"), 1 + 2.0**-40 * np.arange(4)
+    x = {"place": array_of(library, place), "mass": array_of(library, mass)}
+    x["unread"] = array_of(library, np.ones((4, 2), "int64"))
+    z = {"place": x["place"], "mass": array_of(library, place[:, 0])}
+    for text in ("x.mass*sum(x.place*z.place)", "z.mass*0 + x.mass*sum(x.place)"):
+        found = to_numpy(mc.pairwise(text, x, z))
+        assert found.dtype == np.float64
+        wide = place.astype(np.float64)
+        factor = wide @ wide.T if "z.place" in text else wide.sum(-1, keepdims=True) + np.zeros(4)
+        np.testing.assert_allclose(found, mass[:, None] * factor, rtol=1e-15)
+    assert to_numpy(mc.pairwise("i + j", x, z)).shape == (4, 4)
+
+
 def test_nan_of_one_group_is_not_in_another():
     x = {"a": np.array([[np.nan, 1.0]]), "b": np.array([[np.inf, 2.0]])}
     assert np.isnan(mc.pairwise("sum(x.a)", x)).all()
