@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.resources
 import math
+import sys
 
+import mercer.compat
 import numpy as np
 import pytest
 from mercer.compat.pykeops._formulas import FUNCTIONS
@@ -186,6 +188,41 @@ def test_reductions(of, axis):
         lazy.logsumexp()
     with pytest.raises(TypeError, match="no option"):
         lazy.logsumexp(1, colour="red")
+
+
+def test_one_point_is_a_parameter(of):
+    x, y = of.i(X[:1]), of.j()
+    d = ((x - y) ** 2).sum(-1)
+    check(d.argKmin(3, dim=1), np.argsort(SQUARED[:1], -1)[:, :3])
+    check((-d / 0.3).exp() @ of.array(B), K[:1] @ B)
+    check(((-d / 0.3).exp() * (x - y)).sum(1), (K[:1, :, None] * (A - C)[:1]).sum(1))
+    check((of.j() * 2).sum(1), 2 * Y.sum(0, keepdims=True))
+    check((of.i() ** 2).sum(1), X**2)
+    with pytest.raises(ValueError, match="needs variables of i or j"):
+        x.sum(1)
+
+
+def test_no_points(of):
+    check((of.i(X[:0]) - of.j()).sqnorm2().sum(1), np.zeros((0, 1)))
+    check((of.i() - of.j(Y[:0])).sum(1), np.zeros((M, D)))
+    assert of.i(X[:0]).shape == (0, 1, D)
+
+
+def test_programs_keep_their_imports(monkeypatch):
+    for name in ("pykeops", "pykeops.numpy", "pykeops.numpy.cluster", "pykeops.torch",
+                 "pykeops.torch.cluster"):  # fmt: skip
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.delitem(sys.modules, name)
+    pytest.importorskip("torch")
+    mercer.compat.install("pykeops")
+    from pykeops.numpy import LazyTensor
+    from pykeops.numpy.cluster import from_matrix
+
+    assert LazyTensor.__module__ == "mercer.compat.pykeops.numpy"
+    assert callable(from_matrix)
+    sys.modules["pykeops"].clean_pykeops()
+    sys.modules["pykeops"].set_verbose(False)
 
 
 def test_weighted_softmax(of):

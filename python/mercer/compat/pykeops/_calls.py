@@ -269,7 +269,8 @@ def _centred(node: Node, request: Request) -> tuple[Node, ...]:
     if values is None:
         return node.arguments
     values = values.detach() if hasattr(values, "detach") else values
-    centre = values.reshape(-1, second.dim).mean(0)
+    points = values.reshape(-1, second.dim)
+    centre = points.sum(0) / max(points.shape[0], 1)
     centre = request.xp.nan_to_num(centre, nan=0.0, posinf=0.0, neginf=0.0)
     shift = Node("array", (), second.dim, value=centre)
     return tuple(Node("Subtract", (part, shift), part.dim) for part in (first, second))

@@ -140,6 +140,11 @@ class GenericLazyTensor:
             )
         return found.pop() if found else None
 
+    def _sizes(self) -> tuple[int, int]:
+        """The numbers of points i and j; 1 where there is no variable of them."""
+        rows, columns = self._size(I_SIDE), self._size(J_SIDE)
+        return 1 if rows is None else rows, 1 if columns is None else columns
+
     @property
     def shape(self) -> tuple[int, ...]:
         """(batch..., M, N, D), without the last where it is 1; M and N are 1 where unknown."""
@@ -148,8 +153,7 @@ class GenericLazyTensor:
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        sizes = (self._size(category) or 1 for category in (I_SIDE, J_SIDE))
-        return (*self._batch(), *sizes, self.node.dim)
+        return (*self._batch(), *self._sizes(), self.node.dim)
 
     @property
     def ndim(self) -> int:
@@ -431,12 +435,11 @@ class GenericLazyTensor:
                 f"plus 0 for i or 1 for j. Received {axis}"
             )
         arrays = [leaf.value for leaf in whole._arrays() if leaf.category != PARAMETER]
-        rows, columns = whole._size(I_SIDE), whole._size(J_SIDE)
-        if rows is None or columns is None:
+        if not arrays:
             raise ValueError(
-                "LazyTensor: a reduction over points needs variables of i and of j. Received none "
-                f"of {'i' if rows is None else 'j'}"
+                "LazyTensor: a reduction over points needs variables of i or j. Received none"
             )
+        rows, columns = whole._sizes()
         return _calls.Request(place, (rows, columns), arrays[0], self.xp, ranges)
 
     def _of_features(self, axis: int, dim: int | None) -> bool:
