@@ -75,9 +75,13 @@ RANGES = """\
         if "ranges" in params:
             return _array_likes.by_ranges("{name}", locals())
 """
+GROUPED = """\
+        if _array_likes.is_grouped(locals()):
+            return _array_likes.gradient_of_groups(locals())
+"""
 AGAIN = """\
     except _REFUSED:
-{sparse}        again = _array_likes.read("{name}", locals())
+{sparse}{grouped}        again = _array_likes.read("{name}", locals())
         if again is None:
             raise
     return {name}(**again)
@@ -184,7 +188,8 @@ def definition(name: str, head: str, doc: str) -> str:
     text += wrapped(f"        return _mercer.{name}", arguments, "") + "\n"
     points = "x1, x2" if name == "cdist" else "x, z"
     sparse = SPARSE.format(name=name, points=points) if name in OF_SPARSE else ""
-    return text + AGAIN.format(name=name, sparse=sparse)
+    grouped = GROUPED if name == "kernel_gradient" else ""
+    return text + AGAIN.format(name=name, sparse=sparse, grouped=grouped)
 
 
 def with_short_names(head: str) -> str:

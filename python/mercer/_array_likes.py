@@ -65,6 +65,13 @@ def by_ranges(verb: str, arguments: dict[str, Any]) -> Any:
     return _ranges.call(verb, arguments)
 
 
+def gradient_of_groups(arguments: dict[str, Any]) -> Any:
+    """kernel_gradient of points by name, or of features by number."""
+    from mercer import _groups, _verbs  # which calls the verbs
+
+    return _groups.gradient(_verbs.kernel_gradient, arguments)
+
+
 def array(values: Any) -> Any:
     """An array of NumPy; what is none, and cannot be read as one, as it is."""
     if isinstance(values, np.ma.MaskedArray):

@@ -22,7 +22,7 @@ from mercer.errors import DtypeError
 #: The verbs that take them.
 VERBS = (
     "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "edges", "edge_product",
-    "edge_reduce", "radius_neighbors",
+    "edge_reduce", "radius_neighbors", "kernel_gradient",
 )  # fmt: skip
 # What a reduction gives for no features, which is what other slots give to it.
 _IDENTITIES = {
@@ -479,7 +479,8 @@ def arguments(verb: str, given: dict[str, Any]) -> dict[str, Any]:
         )
     x_side = _Side(verb, "x", given["x"])
     z_side = x_side if z is None else _Side(verb, "z", z)
-    has_row = given.get("normalize") != "softmax"  # which reads row itself
+    # Softmax weights read row themselves, and gradients are by features.
+    has_row = given.get("normalize") != "softmax" and verb != "kernel_gradient"
     found = plan(f, x_side.sizes(), z_side.sizes(), has_row)
     xp = _libraries.namespace_of(x_side.some)
     x_leaves, z_leaves = ([slot[side] for slot in found.slots] for side in (0, 1))
@@ -513,3 +514,29 @@ def _numbers_of_slots(slots: tuple, like: Any, xp: Any) -> Any:
     if xp.__name__ == "torch":
         return xp.as_tensor(numbers, device=like.device)
     return numbers if xp is np else xp.asarray(numbers)
+
+
+def gradient(verb: Any, given: dict[str, Any]) -> Any:
+    """kernel_gradient: [..., O, M, K] for each group of x, by name, or an array for one array."""
+    points, z = given["x"], given["z"]
+    options = {name: value for name, value in given.items() if name != "params"}
+    options |= given["params"]
+    if options.pop("out", None) is not None:
+        raise NotImplementedError("kernel_gradient: out is not offered with groups. Received one")
+    side = _Side("kernel_gradient", "x", points)
+    z_side = side if z is None else _Side("kernel_gradient", "z", z)
+    translated = arguments("kernel_gradient", given)
+    slots = plan(given["f"], side.sizes(), z_side.sizes(), False).slots
+    whole, sizes = verb(**options | translated), dict(side.sizes())
+    xp = _libraries.namespace_of(whole)
+    found = {name: [_zeros(whole, count, whole.dtype, xp)] for name, count in sizes.items()}
+    start = 0
+    for x, other in slots:
+        part = whole[..., start : start + (x or other).size]
+        start += (x or other).size
+        if x is not None:
+            around = (x.first, sizes[x.group] - x.last)
+            before, after = (_zeros(whole, count, whole.dtype, xp) for count in around)
+            found[x.group].append(xp.concatenate([before, part, after], -1))
+    result = {name: sum(parts[1:], parts[0]) for name, parts in found.items()}
+    return result if isinstance(points, Mapping) else result[""]

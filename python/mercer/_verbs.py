@@ -298,6 +298,8 @@ def kernel_gradient(
             workspace=workspace, progress=progress, device=device, **params,
         )
     except _REFUSED:
+        if _array_likes.is_grouped(locals()):
+            return _array_likes.gradient_of_groups(locals())
         again = _array_likes.read("kernel_gradient", locals())
         if again is None:
             raise

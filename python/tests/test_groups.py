@@ -188,6 +188,37 @@ def test_nan_of_one_group_is_not_in_another():
     assert (mc.pairwise("sum(x.c) + where(0 > 1, sum(z.a) + sum(x.b), 0)", x) == 7).all()
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_gradients_by_each_group(library):
+    torch = pytest.importorskip("torch")
+    x, z, coef = side(6), side(5), RNG.standard_normal((2, 5))
+    x["tag"], z["tag"] = x["tag"] / 3, z["tag"] / 3
+    x["unread"] = np.ones((6, 2))
+    text = "x.mass*exp(-sum((x.pos-z.pos)^2)) + sum((x.tag-z.tag)^2*z.mass)^2 + x.pos[1]*x.age"
+    one, other = ({n: array_of(library, a) for n, a in p.items()} for p in (x, z))
+    found = mc.kernel_gradient(text, one, other, array_of(library, coef))
+    followed = {n: torch.from_numpy(a).requires_grad_() for n, a in x.items()}
+    values = mc.pairwise(text, followed, {n: torch.from_numpy(a) for n, a in z.items()})
+    for output in range(2):
+        weights = torch.from_numpy(coef[output]).expand_as(values)
+        expected = torch.autograd.grad(
+            values, list(followed.values()), weights, retain_graph=True, allow_unused=True
+        )
+        for (name, array), wanted in zip(x.items(), expected, strict=True):
+            wanted = np.zeros_like(array) if wanted is None else wanted.numpy()
+            given = to_numpy(found[name])[output]
+            np.testing.assert_allclose(given.reshape(array.shape), wanted, atol=1e-12)
+
+
+def test_gradients_by_features_with_numbers():
+    x, coef = RNG.standard_normal((5, 4)), RNG.standard_normal((1, 5))
+    found = mc.kernel_gradient("x[1]*z[0] + sum(x[1:3]*z[2:])", x, None, coef)
+    expected = np.zeros((5, 4))
+    expected[:, 1:3] = coef @ x[:, 2:]
+    expected[:, 1] += (coef @ x[:, 0]).item()
+    np.testing.assert_allclose(found[0], expected, rtol=1e-12)
+
+
 def test_derivatives_of_groups():
     torch = pytest.importorskip("torch")
     tensors = [torch.tensor(RNG.standard_normal(s), requires_grad=True)
@@ -234,7 +265,9 @@ def test_what_a_formula_of_groups_cannot_have(text, match):
 def test_what_points_by_name_cannot_have():
     text = "sum(x.pos*z.pos)"
     with pytest.raises(NotImplementedError, match="offered by pairwise"):
-        mc.kernel_gradient(text, X, None, np.ones((1, 3)))
+        mc.kernel_agop(text, X, None, np.ones((1, 3)))
+    with pytest.raises(NotImplementedError, match="out is not offered"):
+        mc.kernel_gradient(text, X, None, np.ones((1, 3)), out=np.ones((1, 3, 6)))
     with pytest.raises(NotImplementedError, match="offered by pairwise"):
         mc.cdist(X["pos"], X["pos"], metric="sum(x[0]*z[0])")
     with pytest.raises(ValueError, match="must be a text"):
