@@ -93,7 +93,7 @@ class _Pairs:
         self, verb: str, f: Any, x: Any, z: Any, rows: Any, cols: Any, options: dict[str, Any]
     ):
         self.row, self.col, self.w = (_array_likes.array(options[n]) for n in ("row", "col", "w"))
-        self.params = options["params"]
+        self.params = dict(options["params"])
         given = {"f": f, "x": x, "z": z, "row": self.row, "col": self.col, "w": self.w}
         if _array_likes.is_grouped(given):
             f, x, z, self.row, self.col, self.w = _groups.arguments(verb, given).values()
@@ -102,7 +102,7 @@ class _Pairs:
         )  # fmt: skip
         self.verb, self.x, self.z = verb, x, x if z is None else z
         self.xp = module_of(x, verb)
-        self.f = _mercer.formula_of(f)
+        self.f = _mercer.formula_for(f, "pairwise", self.w is not None, self.params)
         _checked_params(verb, self.f, self.params)
         for points in (self.x, self.z):
             if getattr(points, "ndim", 0) != 2:

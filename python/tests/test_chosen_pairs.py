@@ -45,6 +45,44 @@ def test_listed_pairs_have_the_numbers_of_their_points():
     np.testing.assert_allclose(found, row[rows] * col[cols] * weighted, rtol=1e-13)
 
 
+def test_options_of_a_metric_choose_the_formula_of_listed_pairs():
+    x, w = points(20, 3), np.array([1.0, 2.0, 3.0])
+    rows, cols = listed(50, 20, 20)
+    for given in ({"p": 3.0}, {"p": 1}, {"p": 3.0, "w": w}):
+        p, weights = given["p"], given.get("w", 1.0)
+        expected = ((np.abs(x[rows] - x[cols]) ** p * weights).sum(-1)) ** (1 / p)
+        found = mc.edges("minkowski", x, None, rows, cols, **given)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("where", ["operator", "cuda"])
+def test_listed_pairs_by_one_launch(where, monkeypatch):
+    torch = pytest.importorskip("torch")
+    if where == "cuda" and not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    if where == "operator":  # the way of CUDA, on tensors of the CPU
+        monkeypatch.setattr(mc._edges._Pairs, "_is_cuda", lambda self: True)
+    device = "cuda" if where == "cuda" else "cpu"
+    x, z, v = (torch.tensor(points(*s), device=device) for s in ((30, 3), (20, 3), (20, 2)))
+    rows, cols = (torch.tensor(a, device=device) for a in listed(2000, 30, 20))
+    f = mc.kernel(GAUSS).bind(h=torch.tensor(1.5, dtype=torch.float64, device=device))
+    k = gauss(x.cpu().numpy(), z.cpu().numpy(), 1.5)
+    pairs = rows.cpu(), cols.cpu()
+    found = mc.edges(f, x, z, rows, cols)
+    np.testing.assert_allclose(found.cpu(), k[pairs], rtol=1e-12)
+    matrix = np.zeros_like(k)
+    np.add.at(matrix, pairs, k[pairs])
+    found = mc.edge_product(f, x, z, rows, cols, v)
+    np.testing.assert_allclose(found.cpu(), matrix @ v.cpu().numpy(), rtol=1e-11)
+    x.requires_grad_()
+    gap = (x[rows] - z[cols]).square().sum(-1)
+    (found,) = torch.autograd.grad(mc.edges(f, x, z, rows, cols).sum(), x)
+    (expected,) = torch.autograd.grad((-gap / 1.5).exp().sum(), x)
+    torch.testing.assert_close(found, expected)
+    near = mc.radius_neighbors("sqeuclidean", x.detach(), z, 1.0)
+    assert near[0][-1] == len(near[1]) == len(near[2])
+
+
 def test_blocks_of_listed_pairs_are_those_of_one_call(monkeypatch):
     x, v = points(30, 3), points(30, 2)
     rows, cols = listed(200, 30, 30)

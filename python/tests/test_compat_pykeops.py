@@ -534,3 +534,17 @@ def test_matching_surfaces_with_varifolds():
     for one, other in zip(torch.autograd.grad(found, x), torch.autograd.grad(expected, x),
                           strict=True):  # fmt: skip
         torch.testing.assert_close(one, other)
+
+
+def test_on_a_gpu(cuda):
+    of = Library("torch")
+    x, y, b = (cuda.tensor(a, device="cuda") for a in (X, Y, B))
+    x_i, y_j = of.keops.Vi(x), of.keops.Vj(y)
+    d = (x_i - y_j).sqnorm2()
+    k = (-d / 0.3).exp()
+    check((k @ b).cpu(), K @ B)
+    check((k * (x_i - y_j)).sum(1).cpu(), (K[..., None] * (A - C)).sum(1))
+    check(d.argKmin(3, dim=1).cpu(), np.argsort(SQUARED, -1)[:, :3])
+    check((-d).logsumexp(0).cpu(), np.log(np.exp(-SQUARED).sum(0))[:, None])
+    check((k * (of.keops.Vi(b[:M]) | of.keops.Vj(b)) ** 2).sum(1).cpu(),
+          (K * (B[:M] @ B.T) ** 2).sum(1)[:, None])  # fmt: skip
