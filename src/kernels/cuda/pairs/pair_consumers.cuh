@@ -396,14 +396,19 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
 }
 #endif
 
-// ---- NEAREST: values that may be among the smallest of their rows ---------------------------------------------------
-#if CONSUMER == 3
+// ---- STORE, NEAREST: nothing is kept from tile to tile --------------------------------------------------------------
+#if CONSUMER == 0 || CONSUMER == 3
 struct Fold {};
 MERCER_INLINE void start(Fold&) {}
 #define TILES_OF_SUM 0x7fffffff
 MERCER_INLINE void promote(Fold&) {}
 struct FoldColumns {};
 MERCER_INLINE void load_columns(FoldColumns&, const PairArguments&, const REAL*, i64, const Position&) {}
+MERCER_INLINE void finish(Fold&, const PairArguments&, REAL*, i64, i64, i64, const Position&) {}
+#endif
+
+// ---- NEAREST: values that may be among the smallest of their rows ---------------------------------------------------
+#if CONSUMER == 3
 MERCER_INLINE void fold_tile(Fold&, const Accumulators& acc, const PairArguments& a, const REAL* params, const REAL*,
                              const FoldColumns&, const TilePlace& place, REAL step, REAL* scratch) {
   const Position at = position();
@@ -424,5 +429,4 @@ MERCER_INLINE void fold_tile(Fold&, const Accumulators& acc, const PairArguments
       a.found, bound, [&](int i, int j) { return values[i][j]; }, [&](int i) { return place.m0 + row_of(at, i); },
       [&](int j) { return place.n0 + col_of(at, j); });
 }
-MERCER_INLINE void finish(Fold&, const PairArguments&, REAL*, i64, i64, i64, const Position&) {}
 #endif

@@ -147,7 +147,6 @@ MERCER_INLINE void copy_panels(REAL* to, const REAL* from, i64 panel_size, int d
     }
 }
 
-#if BULK
 template <int STREAMS, int POINTS>
 MERCER_INLINE void copy_panels_bulk(REAL* to, const REAL* from, i64 panel_size, int depth, u32 barrier) {
 #pragma unroll
@@ -155,7 +154,6 @@ MERCER_INLINE void copy_panels_bulk(REAL* to, const REAL* from, i64 panel_size, 
     copy_bulk(shared_address(to + panel * TILE_K * STREAMS * PANEL_POINTS), from + panel * panel_size,
               depth * STREAMS * PANEL_POINTS * sizeof(REAL), barrier);
 }
-#endif
 
 #if DIRECT
 // Points that are not packed. The last one repeats, as in panels.
@@ -286,7 +284,6 @@ MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u6
   --b.left;
 }
 
-#if BULK
 MERCER_INLINE void init_barriers(u64* full, u64* empty) {
   for (int s = 0; s < STAGES; ++s) {
     barrier_init(shared_address(full + s), 1);
@@ -294,7 +291,6 @@ MERCER_INLINE void init_barriers(u64* full, u64* empty) {
   }
   barrier_init_done();
 }
-#endif
 
 #if DIFFERENCES == 1
 // A warp of its own asks for the slices: those that multiply go in step, and would all wait for the one that asks.

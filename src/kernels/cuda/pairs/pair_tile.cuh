@@ -29,67 +29,64 @@
 #include "pairs/pair_slices.cuh"
 #include "pairs/pair_update.cuh"
 
+// Functions of this file are templates, so that the compiler looks up parts of a kernel only where it has them: what a
+// plan lacks is not declared. `Arguments` are PairArguments, `Sums` Accumulators.
+
 // What the accumulators stand for, in their place.
-MERCER_INLINE void finish_sums(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
-#if BYTES
-  to_floats(acc);
-#endif
-#if MIXED == 1
-  to_values(acc, a, place, at);
-#endif
-#if DOUBLE_PRODUCTS
-  to_sums(acc, a, place, at);
-#endif
-#if PLANES
-  read_planes(acc, a, place, at);
-#endif
+template <class Sums, class Arguments>
+MERCER_INLINE void finish_sums(Sums& acc, const Arguments& a, const TilePlace& place, const Position& at) {
+  if constexpr (BYTES) to_floats(acc);
+  if constexpr (MIXED == 1) to_values(acc, a, place, at);
+  if constexpr (DOUBLE_PRODUCTS) to_sums(acc, a, place, at);
+  if constexpr (PLANES > 0) read_planes(acc, a, place, at);
 }
 
-#if CONSUMER == 0
 // The values of all members of a group, which share the sums.
-MERCER_INLINE void store_members(Accumulators& acc, const PairArguments& a, const Block& block, const TilePlace& place,
+template <class Arguments>
+MERCER_INLINE void store_members(Accumulators& acc, const Arguments& a, const Block& block, const TilePlace& place,
                                  REAL* scratch) {
   OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
-#if NUMBERS
-  store_tile(acc, a, params_of(a, 0), out, place, scratch);
-#else
+  if constexpr (NUMBERS) {
+    store_tile(acc, a, params_of(a, 0), out, place, scratch);
+  } else {
 #pragma unroll 1
-  for (i64 member = 0; member < a.member_count; ++member)
-    store_tile(acc, a, params_of(a, block.item + batch_offset(a.members, a.member_item_step, member)),
-               out + batch_offset(a.members, a.member_out_step, member), place, scratch);
-#endif
+    for (i64 member = 0; member < a.member_count; ++member)
+      store_tile(acc, a, params_of(a, block.item + batch_offset(a.members, a.member_item_step, member)),
+                 out + batch_offset(a.members, a.member_out_step, member), place, scratch);
+  }
 }
-#endif
 
-MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* const shared) {
+// Whether a tile of values, integers or differences is to do anything. One thread asks: the answer changes when the
+// list of repairs overflows.
+template <class Arguments>
+MERCER_INLINE bool asked(const Arguments& a) {
+  if constexpr (MIXED || DIFFERENCES) {
+    const bool stands =
+        a.mixed != nullptr && (CONSUMER == 0 ? mixed_stands(*a.mixed) : products_allowed(*a.mixed));
+    return DIFFERENCES ? !stands && have_pieces(*a.x_range, *a.z_range) : stands == (MIXED == 1);
+  }
+  return true;
+}
+
+template <class Sums, class Arguments>
+MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
-#if (MIXED || DIFFERENCES) && !FEW_BLOCKS
-  // One thread asks: the answer changes when the list of repairs overflows.
+  constexpr bool kAsks = (MIXED || DIFFERENCES) && !FEW_BLOCKS;
+  // On integers the first slices are asked for meanwhile; others leave more often, or all their threads copy.
+  constexpr bool kAsksLate = kAsks && MIXED == 1 && BULK;
   __shared__ bool answer;
-  const auto ask = [&] {
-    const bool stands = a.mixed != nullptr && (CONSUMER == 0 ? mixed_stands(*a.mixed)
-                                                             : all_allowed(*a.mixed, MIXED_PRODUCT_TOLERANCE));
-    return answer = DIFFERENCES ? !stands && have_pieces(*a.x_range, *a.z_range) : stands == (MIXED == 1);
-  };
-#if MIXED != 1 || !BULK  // which leaves most often, or where all threads copy; otherwise the first slices are asked for
-  if (threadIdx.x == 0) ask();
-  __syncthreads();
-  if (!answer) return;
-  const auto is_wanted = [] { return true; };
-#else
-  const auto& is_wanted = ask;
-#endif
-#else
-  const auto is_wanted = [] { return true; };
-#endif
-#if EXPANDED
-  if (a.expanded->stands != (EXPANDED == 1)) return;
-#endif
-#if ZERO_IDENTITY
+  const auto is_wanted = [&] { return !kAsksLate || (answer = asked(a)); };
+  if constexpr (kAsks && !kAsksLate) {
+    if (threadIdx.x == 0) answer = asked(a);
+    __syncthreads();
+    if (!answer) return;
+  }
+  if constexpr (EXPANDED != 0)
+    if (a.expanded->stands != (EXPANDED == 1)) return;
   __shared__ __align__(16) float zeros[4];
-  if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
-#endif
+  if constexpr (ZERO_IDENTITY)
+    if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
 #if ALTERNATIVE_EIGHTHS && POWER_SLOT < 0
   load_power_table();
 #endif
@@ -128,51 +125,32 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(240));
   const DifferenceOperands operands(shared_address(ones_x), shared_address(shared), shared_address(ones_z));
 #endif
-#if MIXED == 1 && BULK
-  if (!answer) return;
-#endif
-#if MIXED == 1 && CONSUMER != 0
-  const REAL step = a.mixed->step;
-#else
-  const REAL step = 1;
-#endif
-#if CONSUMER != 0
+  if constexpr (kAsksLate)
+    if (!answer) return;
+  REAL step = 1;
+  if constexpr (MIXED == 1 && CONSUMER != 0) step = a.mixed->step;
   Fold fold;
   start(fold);
-#if CONSUMER == 1
-  const REAL* const v = (const REAL*)a.v + batch_offset(a.groups, a.v_step, block.group);
-#else
-  const REAL* const v = nullptr;
-#endif
-#endif
+  const REAL* v = nullptr;
+  if constexpr (CONSUMER == 1) v = (const REAL*)a.v + batch_offset(a.groups, a.v_step, block.group);
   const int end_tile = block.end_tile;
   for (int tile = block.first_tile; tile < end_tile; ++tile) {
-    Accumulators acc;
-#if CONSUMER != 0 && !BY_ROWS
+    Sums acc;
     FoldColumns columns;
-    load_columns(columns, a, v, column_of(a, tile), at);
-#endif
-#if ZERO_IDENTITY
-    start_at_zero(acc, shared_address(zeros));
-#elif !FIRST_UPDATE
-    start(acc);
-#endif
+    if constexpr (CONSUMER != 0 && !BY_ROWS) load_columns(columns, a, v, column_of(a, tile), at);
+    if constexpr (ZERO_IDENTITY)
+      start_at_zero(acc, shared_address(zeros));
+    else if constexpr (!FIRST_UPDATE)
+      start(acc);
     PointValues points;
     const REAL* params = nullptr;
-#if UPDATE_READS_POINTS
-    load_points(points, a, block.x_set, block.z_set, block.m0, column_of(a, tile), at);
-#endif
-#if UPDATE_READS_PARAMS
-    params = params_of(a, block.item);
-#endif
-#if PROMOTES
+    if constexpr (UPDATE_READS_POINTS)
+      load_points(points, a, block.x_set, block.z_set, block.m0, column_of(a, tile), at);
+    if constexpr (UPDATE_READS_PARAMS) params = params_of(a, block.item);
     bool promoted_before = false;
     REAL* const promoted = shared + STAGES * SLICE + WORDS_BEHIND;
-#endif
-#if TOTALS
-    volatile REAL totals[PROMOTED_WORDS];
+    volatile REAL totals[TOTALS ? PROMOTED_WORDS : 1];
     int promotions = 0;
-#endif
     // Two loops: with promotion inside the inner one, accumulators would not stay in their registers.
     for (int k0 = FIRST_FEATURE; k0 < END_FEATURE;) {
       const int chunk_end = PROMOTES && a.chunk < END_FEATURE - k0 ? k0 + a.chunk : END_FEATURE;
@@ -191,8 +169,6 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
           fold_rows<true>(fold, a, from, w, params_of(a, block.item), v, rows, at);
         else
           fold_rows<false>(fold, a, from, w, params_of(a, block.item), v, rows, at);
-#elif DOUBLE_PRODUCTS
-        multiply_slice(acc, slice, at);
 #elif POWER_SLOT >= 0
         if (power == POWER_TABLE)
           accumulate_slice<POWER_TABLE>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
@@ -203,99 +179,93 @@ MERCER_INLINE void run_block(const PairArguments& a, u32 place_of_block, REAL* c
         else
           accumulate_slice<POWER_ANY>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
 #else
-        accumulate_slice(acc, slice, at, END_FEATURE - k0, w, points, params, features);
+        if constexpr (DOUBLE_PRODUCTS)
+          multiply_slice(acc, slice, at);
+        else
+          accumulate_slice(acc, slice, at, END_FEATURE - k0, w, points, params, features);
 #endif
         turns.next(block, a, shared);
       }
 #endif
-#if PROMOTES
-      if (k0 < END_FEATURE) {
-#if MIXED == 1
-        settle(acc);
-#endif
-        promote(acc, promoted, !promoted_before, false);
-        promoted_before = true;
-#if TOTALS
-        if (++promotions % TOTALS == 0) {
-          put_away(totals, promoted, promotions == TOTALS);
-          promoted_before = false;
+      if constexpr (PROMOTES > 0)
+        if (k0 < END_FEATURE) {
+          if constexpr (MIXED == 1) settle(acc);
+          promote(acc, promoted, !promoted_before, false);
+          promoted_before = true;
+          if constexpr (TOTALS > 0)
+            if (++promotions % TOTALS == 0) {
+              put_away(totals, promoted, promotions == TOTALS);
+              promoted_before = false;
+            }
         }
-#endif
-      }
-#endif
     }
-#if MIXED == 1
-    settle(acc);
-#endif
-#if PROMOTES
-    if (promoted_before) promote(acc, promoted, false, true);
-#endif
-#if TOTALS
-    if (promotions >= TOTALS) add_totals(acc, totals);
-#endif
+    if constexpr (MIXED == 1) settle(acc);
+    if constexpr (PROMOTES > 0)
+      if (promoted_before) promote(acc, promoted, false, true);
+    if constexpr (TOTALS > 0)
+      if (promotions >= TOTALS) add_totals(acc, totals);
     const TilePlace place{block.m0, column_of(a, tile), block.x_set, block.z_set};
-#if RANGES
-    if (!join_ranges(acc, a, block)) return;
-#endif
+    if constexpr (RANGES)
+      if (!join_ranges(acc, a, block)) return;
     finish_sums(acc, a, place, at);
-#if CONSUMER == 0
-    store_members(acc, a, block, place, shared + SCRATCH_PLACE);
-#else
-#if !BY_ROWS
-    fold_tile(fold, acc, a, params_of(a, block.item), v, columns, place, step, shared + SCRATCH_PLACE);
-#endif
-    if ((tile - block.first_tile) % TILES_OF_SUM == TILES_OF_SUM - 1) promote(fold);
-#endif
+    if constexpr (CONSUMER == 0) {
+      store_members(acc, a, block, place, shared + SCRATCH_PLACE);
+    } else {
+      if constexpr (!BY_ROWS)
+        fold_tile(fold, acc, a, params_of(a, block.item), v, columns, place, step, shared + SCRATCH_PLACE);
+      if ((tile - block.first_tile) % TILES_OF_SUM == TILES_OF_SUM - 1) promote(fold);
+    }
   }
-#if CONSUMER != 0
   finish(fold, a, shared, block.m0, block.column, block.group, at);
-#endif
 #if (REGIONS || FEW_BLOCKS) && BULK
   turns.end();
 #endif
 }
 
-#if FEW_BLOCKS
-MERCER_INLINE void run_places(const PairArguments& a, REAL* const shared) {
+template <class Arguments>
+MERCER_INLINE void run_places(const Arguments& a, REAL* const shared) {
   const u32 places = (u32)(a.tiles_m * (ONE_TILE ? a.tiles_n : a.splits));
   for (u32 place = blockIdx.x; place < places; place += gridDim.x) {
-    run_block(a, place, shared);
+    run_block<Accumulators>(a, place, shared);
     if (!BULK) __syncthreads();
   }
 }
-#endif
+
+template <class Arguments>
+MERCER_INLINE void run_few_blocks(const Arguments& a, REAL* const shared) {
+  if constexpr (REPAIRS)
+    if (mixed_stands(*a.mixed)) return repair_listed(a);
+  if constexpr (DIFFERENCES != 0)
+    if (have_pieces(*a.x_range, *a.z_range)) return;
+  if constexpr (BY_TURNS && CONSUMER == 1) {
+    Arguments pass = a;
+    for (; pass.columns > 0; pass.columns -= COLUMNS) {
+      run_places(pass, shared);
+      pass.v = (const REAL*)pass.v + COLUMNS * pass.v_ld;
+      pass.out = (REAL*)pass.out + COLUMNS * pass.partial_ld;
+    }
+  } else {
+    run_places(a, shared);
+  }
+}
+
+template <class Arguments>
+MERCER_INLINE void run_tile(const Arguments& a, REAL* const shared) {
+  if constexpr (!EARLY_PLACE && !REGIONS) wait_for_kernel_ahead();
+  if constexpr (REGIONS) {
+    run_regions(a, [&](u32 place) { run_block<Accumulators>(a, place, shared); });
+  } else {
+    if constexpr (FALLBACK || DOUBLE_PRODUCTS)
+      if (products_stand(*a.split) != DOUBLE_PRODUCTS) return;
+    if constexpr (FEW_BLOCKS)
+      run_few_blocks(a, shared);
+    else
+      run_block<Accumulators>(a, blockIdx.x, shared + WORDS_BEFORE);
+  }
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS + FEEDING_THREADS, MIN_BLOCKS)
     pair_tile(const __grid_constant__ PairArguments a) {
-#if !EARLY_PLACE && !REGIONS
-  wait_for_kernel_ahead();
-#endif
   extern __shared__ __align__(128) unsigned char shared_bytes[];
-#if REGIONS
-  run_regions(a, [&](u32 place) { run_block(a, place, (REAL*)shared_bytes); });
-#else
-#if FALLBACK || DOUBLE_PRODUCTS
-  if (products_stand(*a.split) != DOUBLE_PRODUCTS) return;
-#endif
-#if FEW_BLOCKS
-#if REPAIRS
-  if (mixed_stands(*a.mixed)) return repair_listed(a);
-#endif
-#if DIFFERENCES
-  if (have_pieces(*a.x_range, *a.z_range)) return;
-#endif
-#if BY_TURNS && CONSUMER == 1
-  PairArguments pass = a;
-  for (; pass.columns > 0; pass.columns -= COLUMNS) {
-    run_places(pass, (REAL*)shared_bytes);
-    pass.v = (const REAL*)pass.v + COLUMNS * pass.v_ld;
-    pass.out = (REAL*)pass.out + COLUMNS * pass.partial_ld;
-  }
-#else
-  run_places(a, (REAL*)shared_bytes);
-#endif
-#else
-  run_block(a, blockIdx.x, (REAL*)shared_bytes + WORDS_BEFORE);
-#endif
-#endif
+  run_tile(a, (REAL*)shared_bytes);
 }

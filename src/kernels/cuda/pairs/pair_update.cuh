@@ -51,9 +51,7 @@ MERCER_INLINE void settle(Accumulators& acc) {
     for (int j = 0; j < THREAD_N; ++j)
       if (on_integers(i, j)) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
 }
-#endif
 
-#if MIXED == 1
 // COUNT operands of a thread, in feature kk of one side of a slice; `place`: the point of one.
 template <int STREAMS, int PANEL, int COUNT, class Place>
 MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS + (STREAMS == 0)], const REAL* side, int kk,
@@ -85,14 +83,12 @@ MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS], const REAL* s
     }
 }
 
-#if !ZERO_IDENTITY && !FIRST_UPDATE
 MERCER_INLINE void start(Accumulators& acc) {
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) identity(acc.value[i][j]);
 }
-#endif
 
 #if DIFFERENCES != 1
 #if POWER_SLOT < 0
@@ -182,7 +178,6 @@ MERCER_INLINE void accumulate_slice(Accumulators& acc, const REAL* slice, const 
 }
 #endif
 
-#if BYTES
 // Sums of bytes are integers.
 MERCER_INLINE void to_floats(Accumulators& acc) {
 #pragma unroll
@@ -190,9 +185,7 @@ MERCER_INLINE void to_floats(Accumulators& acc) {
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
 }
-#endif
 
-#if PROMOTES
 // Promoted sums stay in shared memory, each thread at its own place: [state][pair][thread]. Vectors of them settle the
 // register banks of accumulators, which sums of differences leave to the compiler (pair_differences.cuh).
 #define PROMOTED_TOGETHER (DIFFERENCES == 1 ? 1 : VECTOR_N)
@@ -224,15 +217,17 @@ MERCER_STEP void promote(Accumulators& acc, REAL* promoted, bool first, bool las
 // Promoted sums of TOTALS chunks go to totals of their own, which are not for registers: fewer additions follow one
 // another.
 #define PROMOTED_WORDS (PROMOTES * THREAD_M * THREAD_N)
-MERCER_INLINE void put_away(volatile REAL (&totals)[PROMOTED_WORDS], const REAL* promoted, bool is_first) {
+template <int WORDS>
+MERCER_INLINE void put_away(volatile REAL (&totals)[WORDS], const REAL* promoted, bool is_first) {
   constexpr int kTogether = PROMOTED_TOGETHER;
 #pragma unroll 1
-  for (int word = 0; word < PROMOTED_WORDS; ++word) {
+  for (int word = 0; word < WORDS; ++word) {
     const REAL sum = promoted[(word / kTogether * THREADS + threadIdx.x) * kTogether + word % kTogether];
     totals[word] = is_first ? sum : totals[word] + sum;
   }
 }
-MERCER_INLINE void add_totals(Accumulators& acc, const volatile REAL (&totals)[PROMOTED_WORDS]) {
+template <int WORDS>
+MERCER_INLINE void add_totals(Accumulators& acc, const volatile REAL (&totals)[WORDS]) {
   int word = 0;
 #pragma unroll
   for (int s = 0; s < STATES; ++s) {
@@ -243,7 +238,6 @@ MERCER_INLINE void add_totals(Accumulators& acc, const volatile REAL (&totals)[P
       for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][s] += totals[word++];
   }
 }
-#endif
 
 MERCER_INLINE void load_row(REAL (&row)[ROW_SLOTS + 1], const PairArguments& a, i64 x_set, i64 m) {
 #pragma unroll
@@ -292,25 +286,23 @@ MERCER_INLINE float worst_of_points(const float* worst, i64 first) {
 // have lost too much are listed, where any can. A point is not listed with itself.
 MERCER_STEP void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
   const float step = a.mixed->step;
-#if CONSUMER != 0
-  if (RATE_SLOT >= 0) return;
-#endif
+  if (CONSUMER != 0 && RATE_SLOT >= 0) return;
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] *= step;
-#if CONSUMER == 0
+  if (CONSUMER != 0) return;
   const float allowance = HAS_ALLOWANCE ? a.mixed->allowance : 0;
-#if HAS_ALLOWANCE
-  // The least sum and the worst errors of the tile's points tell of most threads that none of their pairs is doubtful.
-  float least = acc.value[0][0][0], errors = 0;
+  if (HAS_ALLOWANCE) {
+    // The least sum and the worst errors of the tile's points tell most threads that none of their pairs is doubtful.
+    float least = acc.value[0][0][0], errors = 0;
 #pragma unroll
-  for (int pair = 1; pair < THREAD_M * THREAD_N; ++pair)
-    least = fminf(least, acc.value[pair / THREAD_N][pair % THREAD_N][0]);
-  errors += worst_of_points<TILE_M>(a.x_errors + a.x_ld, place.m0);
-  errors += worst_of_points<TILE_N>(a.z_errors + a.z_ld, place.n0);
-  if (!is_doubtful(errors, least, allowance)) return;
-#endif
+    for (int pair = 1; pair < THREAD_M * THREAD_N; ++pair)
+      least = fminf(least, acc.value[pair / THREAD_N][pair % THREAD_N][0]);
+    errors += worst_of_points<TILE_M>(a.x_errors + a.x_ld, place.m0);
+    errors += worst_of_points<TILE_N>(a.z_errors + a.z_ld, place.n0);
+    if (!is_doubtful(errors, least, allowance)) return;
+  }
   float z_errors[THREAD_N];
 #pragma unroll
   for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z_errors[place.n0 + col_of(at, j)];
@@ -328,11 +320,9 @@ MERCER_STEP void to_values(Accumulators& acc, const PairArguments& a, const Tile
     const i64 m = place.m0 + row_of(at, pair / THREAD_N), n = place.n0 + col_of(at, pair % THREAD_N);
     if (a.x != a.z || m != n) list_pair(a, m, n);
   }
-#endif
 }
 #endif
 
-#if PLANES
 // Sums that other kernels stored, behind the states of this one. The last row and column repeat, as in panels.
 MERCER_INLINE void read_planes(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
   const bool whole = place.n0 + TILE_N <= a.n;
@@ -357,7 +347,6 @@ MERCER_INLINE void read_planes(Accumulators& acc, const PairArguments& a, const 
       }
   }
 }
-#endif
 
 // The pairs one after the other, in a loop that stays a loop: a long epilogue would fill the instruction cache, and the
 // compiler's time, 64 times over. The accumulators pass through shared memory, some rows at a time, each thread at its
