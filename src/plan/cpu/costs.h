@@ -18,7 +18,9 @@ struct Costs {
   // few_points
   double few_call = 250;
   double few_pair = 0.75;         // the sum over the lanes
-  double few_vector[5] = {0, 0.13, 0.135, 0.238, 0.196};  // a vector of features of a pair, by PairSum
+  double few_vector[5] = {0, 0.155, 0.18, 0.27, 0.23};  // a vector of features of a pair, by PairSum
+  double few_narrow = 1.2;        // of 256 bits, in these
+  double few_epilogue = 0.1;      // a pair whose sum goes through memory to its epilogue
   double few_byte = 0.006;        // of points
   double turned = 0.3;            // a feature of a point of z that is turned into columns
   double few_row = 0.6, few_step = 0.14;  // a vector of pairs there, and a feature of it

@@ -120,11 +120,13 @@ Considered consider_few_points(const Request& r, const PairForms& forms, const C
   const double points = static_cast<double>(r.m + r.n) * static_cast<double>(r.k);
   const double vectors = std::ceil(static_cast<double>(r.k) / forms.lanes);
   const double bytes = points * r.bytes_of_type() * costs.few_byte;
-  const double epilogue =
-      forms.is_bare ? 0 : static_cast<double>(r.m) * rounded_up(r.n, tile_cols(forms)) / forms.lanes *
-                              forms.epilogue_cycles * costs.cycle;
+  const double reached = static_cast<double>(r.m) * rounded_up(r.n, tile_cols(forms));
+  const double epilogue = forms.is_bare ? 0
+                                        : reached / forms.lanes * forms.epilogue_cycles * costs.cycle +
+                                              r.pairs() * costs.few_epilogue * r.bytes_of_type() / 4;
   const double sides = forms.reads_sides ? points * costs.stage : 0;
-  const double vector = costs.few_vector[static_cast<int>(forms.sum)];
+  const bool is_narrow = forms.lanes * static_cast<int>(r.bytes_of_type()) < 64;
+  const double vector = costs.few_vector[static_cast<int>(forms.sum)] * (is_narrow ? costs.few_narrow : 1);
   double sums = r.pairs() * (costs.few_pair + vectors * vector);
   if (r.k <= kOrderedFeatures) {
     const auto k = static_cast<double>(r.k), m = static_cast<double>(r.m);
