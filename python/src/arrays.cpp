@@ -90,7 +90,7 @@ void Array::take_format(const char* format, Py_ssize_t item_size) {
 }
 
 /// The tensor's data and shape are set.
-void Array::take_strides(const std::vector<std::int64_t>& bytes, std::int64_t item_size) {
+void Array::take_strides(std::span<const std::int64_t> bytes, std::int64_t item_size) {
   bool aligned = reinterpret_cast<std::uintptr_t>(tensor_.data) % item_size == 0;
   tensor_.strides.resize(bytes.size());
   for (std::size_t axis = 0; axis < bytes.size(); ++axis) {
@@ -129,7 +129,9 @@ void Array::view_buffer() {
   else tensor_.dtype = Dtype::bfloat16;
   tensor_.data = view.buf;
   tensor_.shape.assign(view.shape, view.shape + view.ndim);
-  take_strides({view.strides, view.strides + view.ndim}, view.itemsize);
+  static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
+  take_strides({reinterpret_cast<const std::int64_t*>(view.strides), static_cast<std::size_t>(view.ndim)},
+               view.itemsize);
 }
 
 /// PyTorch: gradients would be lost without a word, and a tensor that stands for others has no memory to look at.

@@ -8,6 +8,7 @@
 #include <nanobind/stl/string.h>  // in every file: casters must not differ from one to the next
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,7 +82,7 @@ class Array {
   Device device_of(DLDevice device) const;
   bool materialize();
   void take_format(const char* format, Py_ssize_t item_size);
-  void take_strides(const std::vector<std::int64_t>& bytes, std::int64_t item_size);
+  void take_strides(std::span<const std::int64_t> bytes, std::int64_t item_size);
   void view_buffer();
   bool view_bits();
   void view_exchange();

@@ -213,7 +213,7 @@ void Call::read_points(nb::handle x, nb::handle z) {
     throw DtypeError(fmt::format("{}: x and z must have one dtype. Received {} and {}", verb_,
                                  name_of(x_.tensor().dtype), name_of(columns.tensor().dtype)));
   }
-  if (!same_points(x_.tensor(), columns.tensor())) z_ = columns.tensor();
+  if (!same_points(x_.tensor(), columns.tensor())) z_ = &columns.tensor();
 }
 
 /// Verbs that do not stream have no option of that name, and few formulas a parameter.

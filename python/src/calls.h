@@ -4,14 +4,15 @@
 #include <nanobind/nanobind.h>
 
 #include <chrono>
-#include <deque>
 #include <functional>
+#include <list>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "arrays.h"
 #include "backend/rehearsal.h"
+#include "core/system/coarse_clock.h"
 #include "core/system/parallel.h"
 #include "gil.h"
 #include "mercer/explain.h"
@@ -48,7 +49,7 @@ class Watch {
   bool is_due();
   void close() noexcept;
 
-  using Clock = std::chrono::steady_clock;
+  using Clock = CoarseClock;
   const char* verb_;
   bool shows_bar_;
   Clock::time_point start_, last_;
@@ -120,7 +121,7 @@ class Call {
   const Formula& formula() const { return formula_; }
   const Tensor& x() const { return x_.tensor(); }
   /// nullptr for the same points.
-  const Tensor* z() const { return z_ ? &*z_ : nullptr; }
+  const Tensor* z() const { return z_; }
   const Arguments& arguments() const { return arguments_; }
   std::int64_t rows() const { return x().shape[x().ndim() - 2]; }
   std::int64_t columns() const { return z_ ? z_->shape[z_->ndim() - 2] : rows(); }
@@ -155,9 +156,9 @@ class Call {
   Formula formula_;
   Array x_;
   CallQueue queue_;
-  std::optional<Tensor> z_;
-  std::deque<Array> held_;
-  std::deque<Tensor> placeholders_;
+  const Tensor* z_ = nullptr;  // of held_; null for the same points
+  std::list<Array> held_;  // deques would allocate before they hold anything
+  std::list<Tensor> placeholders_;
   Arguments arguments_;
   Watch watch_;
   std::optional<int> device_;

@@ -194,6 +194,7 @@ const nb::object& Library::dtype(Dtype dtype) {
   if (!known.is_valid()) {
     const bool of_package = kind == Kind::numpy && dtype == Dtype::bfloat16;  // NumPy has none of its own
     known = (of_package ? nb::object(nb::module_::import_("ml_dtypes")) : namespace_).attr(name_of(dtype));
+    if (kind == Kind::numpy) known = namespace_.attr("dtype")(known);  // which numpy.empty need not look for
   }
   return known;
 }

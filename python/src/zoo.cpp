@@ -180,11 +180,11 @@ using Prepare = const Formula& (Symbol::*)() const;
 
 Formula found(nb::handle object, const char* verb, bool weighted, nb::dict* options, nb::dict* params,
               Prepare prepare) {
+  if (PyUnicode_Check(object.ptr())) return (symbol_of_text(object, weighted, options).*prepare)();
   if (const Symbol* symbol = nullptr; nb::try_cast(object, symbol) && symbol != nullptr) {
     add_carried(*symbol, params);
     return (symbol->*prepare)();
   }
-  if (PyUnicode_Check(object.ptr())) return (symbol_of_text(object, weighted, options).*prepare)();
   const Symbol traced = trace(object, verb);
   add_carried(traced, params);
   return (traced.*prepare)();

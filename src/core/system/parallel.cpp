@@ -20,13 +20,14 @@
 
 #include "core/error.h"
 #include "core/settings.h"
+#include "core/system/coarse_clock.h"
 #include "core/system/log.h"
 #include "mercer/device.h"
 
 namespace mercer {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = CoarseClock;
 constexpr auto kProgressPeriod = std::chrono::milliseconds(50);
 // About 4 us: a wake-up through the kernel costs 5 to 50 us, and back-to-back runs come closer than that.
 constexpr int kSpins = 100;
@@ -150,9 +151,10 @@ void stop_if_cancelled() {
 }
 
 struct CancelScope::State {
-  explicit State(std::function<bool()> go_on)
-      : progress([go_on = std::move(go_on)](double, double) { return go_on(); }), gate(&progress, 1),
+  explicit State(std::function<bool()> asked)
+      : go_on(std::move(asked)), progress([this](double, double) { return go_on(); }), gate(&progress, 1),
         within(gate_of_thread, &gate) {}
+  const std::function<bool()> go_on;
   const Pool::Progress progress;
   ProgressGate gate;
   const Within<ProgressGate*> within;

@@ -57,7 +57,7 @@ Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch);
 class PairCall {
  public:
   /// `swap`: run the formula with its sides swapped (x and z exchanged as well). `extra` are shapes of further batched
-  /// arrays (leading axes).
+  /// arrays (leading axes). What it is given must outlive it.
   PairCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Arguments& arguments, bool swap,
            const std::vector<Shape>& extra = {});
 
@@ -68,6 +68,7 @@ class PairCall {
   std::int64_t n() const { return z_.shape[z_.ndim() - 2]; }
   std::int64_t features() const { return x_.shape.back(); }
   Device device() const { return x_.device; }
+  Dtype dtype() const { return x_.dtype; }
   Dtype type() const { return compute_type(x_.dtype); }
   /// The formula that runs: exponents bound, sides swapped when asked for.
   const Formula::Prepared& formula() const { return *running_; }
@@ -122,7 +123,7 @@ class PairCall {
   cuda::JobSide job_side(bool of_x) const;
 
   const char* op_;
-  Tensor x_, z_;
+  const Tensor &x_, &z_;
   const Arguments& arguments_;
   bool swap_, same_points_ = false;
   Shape batch_, x_strides_, z_strides_, row_strides_, col_strides_;

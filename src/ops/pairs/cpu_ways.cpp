@@ -54,7 +54,7 @@ plan::cpu::Request cpu_request(const PairCall& call, plan::Verb verb) {
   plan::cpu::set_sides(request, call.m(), call.n());
   request.k = call.features();
   request.type = call.type();
-  request.has_bytes = plan::cpu::is_of_bytes(call.item(0).x.dtype);
+  request.has_bytes = plan::cpu::is_of_bytes(call.dtype());
   request.symmetric = call.symmetric();
   const Lapack* const library = lapack();
   request.has_blas =

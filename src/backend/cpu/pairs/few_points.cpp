@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "backend/cpu/pairs/gemm.h"
 #include "backend/cpu/pairs/sum_range.h"
@@ -50,9 +51,10 @@ class FewPointsRun {
       pack_slots(item, shared_);
       const auto wanted = static_cast<std::int64_t>(terms / kTaskTerms);
       const std::int64_t tasks = std::clamp<std::int64_t>(wanted, 1, panels);
-      run_(tasks, [&](std::int64_t task, int worker) {
+      const auto run_task = [&](std::int64_t task, int worker) {
         run_panels(item, 0, panels * task / tasks, panels * (task + 1) / tasks, shared_, workspaces_[worker]);
-      });
+      };
+      run_(tasks, std::cref(run_task));  // small enough to need no memory
     }
     compute_flagged();
   }
