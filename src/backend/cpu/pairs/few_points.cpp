@@ -83,27 +83,27 @@ class FewPointsRun {
   static bool is_in_place(const Points& points) {
     return points.dtype == dtype_of<T>() && (points.feature_stride == 1 || points.features == 1);
   }
-  /// Points of the type, their features side by side.
-  static Points in_place(Points points, AlignedBuffer& own) {
-    if (is_in_place(points)) return points;
+  /// From now on points are of the type, their features side by side.
+  static void place(Points& points, AlignedBuffer& own) {
+    if (is_in_place(points)) return;
     const RowMatrix<T> rows = as_rows<T>(points, 0, own);
     points.data = rows.data;
     points.dtype = dtype_of<T>();
     points.point_stride = rows.stride;
     points.feature_stride = 1;
-    return points;
   }
   /// Points of z are taken a panel at a time, but for those that sums of one side read first.
   PairItem in_place(PairItem item, Workspace<T>& w) const {
-    item.x = in_place(item.x, w.x);
-    if (program_.forms.reads_sides) item.z = in_place(item.z, w.z);
+    place(item.x, w.x);
+    if (program_.forms.reads_sides) place(item.z, w.z);
     return item;
   }
   Points panel_of(const Points& z, std::int64_t n, AlignedBuffer& own) const {
     Points panel = z;
     panel.count = std::min<std::int64_t>(cols_, z.count - n);
     panel.data = static_cast<const char*>(z.data) + n * z.point_stride * static_cast<std::int64_t>(size_of(z.dtype));
-    return in_place(panel, own);
+    place(panel, own);
+    return panel;
   }
   OutputMatrix out_of(std::int64_t index) const {
     OutputMatrix out = job_.out;
