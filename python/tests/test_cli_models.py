@@ -211,3 +211,15 @@ def test_a_file_names_nothing_but_what_a_model_has(capsys, words):
     np.savez("m.npz", model=np.array([{}], object))
     assert run("predict t.csv --model m.npz -o p.csv") == 2
     assert "Object arrays cannot be loaded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["file", "allow_pickle"])
+def test_a_target_of_any_name(name):
+    """They are arguments of numpy.savez."""
+    pathlib.Path("u.csv").write_text(pathlib.Path("t.csv").read_text().replace("price", name, 1))
+    line = f"--target {name} --model m.npz --holdout 0 --estimator KernelRidge"
+    assert run(f"fit u.csv:a,b,{name} {line}") == 0
+    assert run("predict u.csv --model m.npz -o p.npz") == 0
+    with np.load("p.npz") as found:
+        assert found.files == [name]
+        assert found[name].shape == (ROWS,)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import pathlib
 import secrets
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
@@ -194,9 +195,11 @@ def write(path: str, arrays: Mapping[str, np.ndarray], names: Mapping[str, Any])
 
 
 def write_archive(file: BinaryIO, arrays: Mapping[str, Any]) -> None:
-    """An .npz; a name may be any, also one of ``savez``."""
-    made: dict[str, Any] = dict(arrays)
-    np.savez(file, **made)
+    """An .npz. ``savez`` takes no array named file, and loses one named allow_pickle."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
 def _described(key: str, array: np.ndarray) -> str:
