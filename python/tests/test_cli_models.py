@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shlex
+import sys
 
 import numpy as np
 import pytest
@@ -201,6 +202,12 @@ def change(**words) -> None:
         {"estimator": ["code", "import os"]},
         {"estimator": ["estimator", ["KernelRidge", [["X_fit_", ["array", "a99"]]]]]},
         {"columns": {"name": "a"}},
+        {"columns": {"names": ["a"], "centres": [0], "scales": [0], "words": [[]]}},
+        {"columns": {"names": [1], "centres": [0], "scales": [1], "words": [[]]}},
+        {"target": 3},
+        {"estimator": ["plain", None]},
+        {"estimator": ["estimator", ["KernelRidge", []]]},
+        {"estimator": ["formula", 'y = ptx("trap;", x, meaning=0*x); sum(y*z)']},
     ],
 )
 def test_a_file_names_nothing_but_what_a_model_has(capsys, words):
@@ -211,6 +218,56 @@ def test_a_file_names_nothing_but_what_a_model_has(capsys, words):
     np.savez("m.npz", model=np.array([{}], object))
     assert run("predict t.csv --model m.npz -o p.csv") == 2
     assert "Object arrays cannot be loaded" in capsys.readouterr().err
+
+
+def state() -> list:
+    """Of the estimator in the model: [name, value] of each attribute."""
+    with np.load("m.npz") as found:
+        return json.loads(str(found["model"]))["estimator"][1][1]
+
+
+def test_a_file_imports_nothing(monkeypatch, tmp_path):
+    """A space imports its library, and computes on its device."""
+    assert fit("--holdout 0 --estimator KernelRidge") == 0
+    assert run("predict t.csv --model m.npz -o p.npy") == 0
+    pathlib.Path("strange.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {"library": "strange", "device": "cuda:0", "dtype": "float64"}
+    space = ["record", ["Space", [[key, ["plain", value]] for key, value in names.items()]]]
+    made = [[name, space if name == "_space" else value] for name, value in state()]
+    change(estimator=["estimator", ["KernelRidge", [*made, ["device", ["plain", "cuda:0"]]]]])
+    assert run("predict t.csv --model m.npz -o q.npy") == 0
+    assert "strange" not in sys.modules
+    assert np.array_equal(np.load("p.npy"), np.load("q.npy"))
+
+
+def test_what_a_prediction_lacks_is_the_fault_of_the_file(capsys):
+    assert fit("--holdout 0 --estimator KernelRidge") == 0
+    for missing in ("_kernel", "dual_coef_"):
+        kept = [pair for pair in state() if pair[0] != missing]
+        change(estimator=["estimator", ["KernelRidge", kept]])
+        assert run("predict t.csv --model m.npz -o p.csv") == 2
+        message = capsys.readouterr().err
+        assert "m.npz: must be a model of mercer fit. Received" in message
+        assert message.count("\n") == 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "nested"])
+def test_damaged_files(capsys, damage):
+    assert fit("--holdout 0 --estimator KernelRidge") == 0
+    whole = bytearray(pathlib.Path("m.npz").read_bytes())
+    if damage == "nested":
+        np.savez("m.npz", model=np.array("[" * 100_000))
+    else:
+        whole[500] ^= 255
+        pathlib.Path("m.npz").write_bytes(whole[:900] if damage == "cut" else whole)
+    capsys.readouterr()
+    assert run("predict t.csv --model m.npz -o p.csv") == 2
+    assert "m.npz: must be a model of mercer fit. Received" in capsys.readouterr().err
+    if damage == "cut":
+        assert run("show gauss m.npz") == 2
+        assert "m.npz: cannot be read as a .npz file" in capsys.readouterr().err
+    assert not pathlib.Path("p.csv").exists()
 
 
 @pytest.mark.parametrize("name", ["file", "allow_pickle"])

@@ -11,12 +11,13 @@ import os
 import pathlib
 import secrets
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 
+import mercer as mc
 from mercer._cli import parquet, text
 from mercer._cli.command import Refusal
 
@@ -79,11 +80,19 @@ def is_table(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _read_as(path: str, kind: str) -> Iterator[None]:
+def refusing(sentence: Callable[[str], str]) -> Iterator[None]:
+    """For files of others, which may be wrong in any way: what is raised is refused by a sentence
+    with its first line."""
     try:
         yield
-    except (OSError, ValueError, EOFError) as error:
-        raise Refusal(f"{path}: cannot be read as a {kind} file ({error})") from error
+    except (Refusal, MemoryError, ImportError, mc.CompileError, mc.DeviceError):
+        raise
+    except Exception as error:
+        raise Refusal(sentence(str(error).partition("\n")[0])) from error
+
+
+def _read_as(path: str, kind: str) -> contextlib.AbstractContextManager[None]:
+    return refusing(lambda why: f"{path}: cannot be read as a {kind} file ({why})")
 
 
 def read(name: str, header: str = "auto") -> Numbers:

@@ -7,9 +7,11 @@ of the classes of ``RECORDS``; a tree with anything else is refused.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,8 +42,8 @@ RECORDS = {
 }  # fmt: skip
 #: What is written as another class, which has what predictions read.
 AS = {"SolvedPosterior": "Posterior"}
-#: What predictions do without.
-LEFT = ("_problem", "_moments", "_iterative")
+#: What predictions do without; they are made on the host, whatever the device of the fit.
+LEFT = ("_problem", "_moments", "_iterative", "device")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,17 @@ class Columns:
             scales.append(float(numbers.std()) or 1.0)
             words.append(np.unique(column).tolist() if is_text else [])
         return cls(names, centres, scales, words)
+
+    @classmethod
+    def read(cls, content: dict[str, Any]) -> Columns:
+        """As a file has them; refuses others than ``of`` makes."""
+        made = cls(**content)
+        for name, centre, scale, words in zip(*vars(made).values(), strict=True):
+            if not all(isinstance(text, str) for text in (name, *words)):
+                raise ValueError(f"the words {words} of the column {name}")
+            if not (math.isfinite(centre) and math.isfinite(scale) and scale > 0):
+                raise ValueError(f"the centre {centre} and the scale {scale} of the column {name}")
+        return made
 
     def __call__(self, table: files.Table) -> np.ndarray:
         """[n, d]; refuses columns that are missing and words that the fit did not see."""
@@ -137,15 +150,19 @@ class Model:
     def load(cls, path: str) -> Model:
         """Refuses what is no model."""
         files.suffix_of(path, (".npz",))
-        try:
-            with np.load(path, allow_pickle=False) as found:
-                content = json.loads(str(found["model"]))
-                if content["format"] != FORMAT:
-                    raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
-                columns, estimator = content["columns"], _read(content["estimator"], found)
-                return cls(Columns(**columns), content["target"], estimator)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError) as error:
-            raise Refusal(f"{path}: must be a model of mercer fit. Received {error}") from error
+        with refusing(path), np.load(path, allow_pickle=False) as found:
+            content = json.loads(str(found["model"]))
+            if content["format"] != FORMAT:
+                raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")
+            target, estimator = content["target"], _read(content["estimator"], found)
+            if not isinstance(target, str) or not _is_estimator(estimator):
+                raise ValueError(f"{type(estimator).__name__} as estimator of {target!r}")
+            return cls(Columns.read(content["columns"]), target, estimator)
+
+
+def refusing(path: str) -> contextlib.AbstractContextManager[None]:
+    """While a model of this file is read or used: what goes wrong is the file's fault."""
+    return files.refusing(lambda why: f"{path}: must be a model of mercer fit. Received {why}")
 
 
 def _module(name: str) -> Any:
@@ -179,20 +196,33 @@ def _write_formula(value: Any, *_: Any) -> str:
     carried = value.__reduce__()[1][1]
     if carried:
         raise Refusal(f"a model file holds formulas without arrays. Received {value}")
-    return str(value)
+    return str(_without_code(value))
+
+
+def _without_code(formula: Any) -> Any:
+    if "ptx(" in str(formula):
+        raise Refusal(f"a model file holds formulas without PTX. Received {formula}")
+    return formula
 
 
 def _write_record(value: Any, write: Callable[[Any], Any], _: Any) -> list[Any]:
     name = AS.get(type(value).__name__, type(value).__name__)
     fields = [field.name for field in dataclasses.fields(_record(name))]
-    if name == "Space":  # arrays of a file are of the host
-        value = _record(name)("numpy", "cpu", value.dtype)
+    value = _of_host(value) if name == "Space" else value
     return [name, [[field, write(getattr(value, field))] for field in fields]]
 
 
 def _read_record(content: Any, read: Callable[[Any], Any], _: Any) -> Any:
     name, fields = content
-    return _record(name)(**{key: read(part) for key, part in fields})
+    made = _record(name)(**{key: read(part) for key, part in fields})
+    return _of_host(made) if name == "Space" else made
+
+
+def _of_host(space: Any) -> Any:
+    """Where arrays of a file are. A space imports its library by name, which no file may say."""
+    if space.dtype not in ("float32", "float64"):
+        raise ValueError(f"the dtype {space.dtype!r}")
+    return type(space)("numpy", "cpu", space.dtype)
 
 
 def _record(name: str) -> Any:
@@ -213,8 +243,7 @@ def _is_estimator(value: Any) -> bool:
 
 def _write_estimator(value: Any, write: Callable[[Any], Any], _: Any) -> list[Any]:
     """Those of the leaves of a tree are in their estimator."""
-    held = {key: None if key == "device" else part for key, part in vars(value).items()}
-    state = [[key, write(part)] for key, part in held.items() if key not in LEFT]
+    state = [[key, write(part)] for key, part in vars(value).items() if key not in LEFT]
     return [type(value).__name__, state]
 
 
@@ -223,7 +252,7 @@ def _read_estimator(content: Any, read: Callable[[Any], Any], _: Any) -> Any:
     if name not in (*ESTIMATORS["numbers"], *ESTIMATORS["classes"]):
         raise ValueError(f"the estimator {name!r}")
     estimator = getattr(package(), name)()
-    vars(estimator).update({key: read(part) for key, part in state})
+    vars(estimator).update({key: read(part) for key, part in state if key not in LEFT})
     return estimator
 
 
@@ -260,7 +289,7 @@ _KINDS: dict[str, tuple[Callable, Callable, Callable]] = {
     "formula": (
         lambda v: isinstance(v, mc.Kernel),
         _write_formula,
-        lambda c, read, arrays: mc.kernel(c),
+        lambda c, read, arrays: _without_code(mc.kernel(c)),
     ),
     "record": (_is_record, _write_record, _read_record),
     "estimator": (_is_estimator, _write_estimator, _read_estimator),

@@ -9,7 +9,7 @@ import numpy as np
 from mercer._cli import arguments as a
 from mercer._cli import files
 from mercer._cli.command import Command, Refusal, argument
-from mercer._cli.models import Model
+from mercer._cli.models import Model, refusing
 
 
 def _probabilities(model: Model, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -41,9 +41,10 @@ def _run(options: argparse.Namespace) -> None:
     model = Model.load(options.model)
     table = files.read_table(options.table, options.header)
     x = model.columns(table)
-    y = model.estimator.predict(x)
-    more = _probabilities(model, x) if options.probability else {}
-    score = _score(model, table, y)
+    with refusing(options.model):
+        y = model.estimator.predict(x)
+        more = _probabilities(model, x) if options.probability else {}
+        score = _score(model, table, y)
     made = {model.target: y, **more}
     files.write(options.output, made, {name: name for name in made})
     if score is not None:
