@@ -49,6 +49,36 @@ def check(normalize: Any, workspace: Any) -> None:
         )
 
 
+def _check_values(v: Any) -> None:
+    """Refuses a v that no column of ones can be added to."""
+    if not getattr(v, "ndim", 0) or not hasattr(namespace_of(v), "concatenate"):
+        raise ValueError(
+            "kernel_product: v must be an array of the shape [..., N, E] or [N], of the library of "
+            f"x. Received {type(v).__module__}.{type(v).__name__}"
+        )
+
+
+def _check_out(product: Callable[..., Any], text: str, arrays: tuple, options: Any) -> None:
+    """Refuses an out that kernel_product refuses, before anything is computed: by calls of no rows.
+
+    Points that are none are left to the calls that compute."""
+    x, z, v, out, row = arrays
+    if getattr(x, "ndim", 0) < 2:
+        return
+    others = x if z is None else z
+    row = None if row is None else row[..., :0]
+    empty = product(text, x[..., :0, :], others, v, row=row, **options)
+    tail = (x.shape[-2],) if v.ndim == 1 else (x.shape[-2], v.shape[-1])
+    shape = (*empty.shape[: -len(tail)], *tail)
+    if tuple(getattr(out, "shape", shape)) != shape:
+        raise ValueError(
+            f"kernel_product: out must have shape {shape}. Received {tuple(out.shape)}."
+        )
+    if hasattr(out, "shape"):
+        out = out[..., :0] if v.ndim == 1 else out[..., :0, :]
+    product(text, x[..., :0, :], others, v, row=row, out=out, **options)
+
+
 def _with_ones(v: Any) -> Any:
     """[..., N, E + 1] of v [..., N, E], or of [N]."""
     columns = v[:, None] if v.ndim == 1 else v
@@ -60,7 +90,8 @@ def _constant(array: Any) -> Any:
     """The array, whose derivative is 0."""
     if hasattr(array, "detach"):
         return array.detach()
-    if type(array).__module__.partition(".")[0] not in ("jax", "jaxlib"):
+    library = namespace_of(array)
+    if library.__name__ != "jax.numpy":
         return array
     import jax
 
@@ -82,22 +113,32 @@ def of_text(
     """The product by kernel_product and kernel_reduce of a formula, and of its shifted one."""
     product, reduce = verbs
     text, exponential = texts
+    _check_values(v)
+    if exponential is not None and row is not None:
+        raise ValueError("kernel_product: row was given, but the formula does not read it.")
+    if out is not None:
+        _check_out(product, text, (x, z, v, out, row), options)
     if exponential is not None:
         row = _constant(reduce(text, x, z, "logsumexp", **options))
         text = exponential
-    sums = product(text, x, z, _with_ones(v), row=row, **options)
-    result = _divided(sums)
+    result = _divided(product(text, x, z, _with_ones(v), row=row, **options))
     if v.ndim == 1:
         result = result[..., 0]
     if out is None:
         return result
-    if out.shape != result.shape or out.dtype != result.dtype:
-        raise ValueError(
-            f"kernel_product: out must have shape {tuple(result.shape)} and dtype {result.dtype}. "
-            f"Received {tuple(out.shape)} and {out.dtype}"
-        )
     out[...] = result
     return out
+
+
+def _reduce(*arguments: Any, **options: Any) -> Any:
+    """kernel_reduce, whose refusals name the verb that was called."""
+    from mercer import _verbs
+
+    try:
+        return _verbs.kernel_reduce(*arguments, **options)
+    except _array_likes.REFUSED as error:
+        text = str(error).replace("kernel_reduce:", "kernel_product:", 1)
+        raise type(error)(text) from None
 
 
 def product(
@@ -110,28 +151,16 @@ def product(
     check(normalize, workspace)
     text = str(_mercer.formula_for(f, "kernel_product", w is not None, params))
     exponential = shifted(text) if normalize == "softmax" else None
-    given = {"x": x, "z": z, "v": v, "w": w, "col": options.get("col"), "row": row}
-    given = {name: array for name, array in given.items() if array is not None}
-    read = _array_likes.read("kernel_product", given)
-    given = given if read is None else read
-    x, v = given.pop("x"), given.pop("v")
-    check_arrays(v, out)
-    rest = {**options, **given, **params}
-    rest.pop("row", None)
+    given = {"x": x, "z": z, "v": v, "w": w, "row": row, "col": options.pop("col", None)}
+    read = _array_likes.read("kernel_product", {**given, "out": out})
+    given = {name: (read or given)[name] for name in given}
+    x, z, v, row = (given.pop(name) for name in ("x", "z", "v", "row"))
+    if np.ma.is_masked(v):  # a copy would leave the mask out
+        raise NotImplementedError(
+            "kernel_product: v must have no mask: masked values would count as any others. "
+            "Received a masked array"
+        )
     return of_text(
-        (_verbs.kernel_product, _verbs.kernel_reduce), (text, exponential), x, rest.pop("z", None),
-        v, out, given.get("row"), rest,
+        (_verbs.kernel_product, _reduce), (text, exponential), x, z, v, out, row,
+        {**options, **given, **params},
     )  # fmt: skip
-
-
-def check_arrays(v: Any, out: Any) -> None:
-    """Before anything is computed: v has points, out can be written."""
-    if getattr(v, "ndim", 0) == 0:
-        raise ValueError(
-            "kernel_product: v must have the shape [..., N, E] or [N]. "
-            f"Received {getattr(v, 'shape', type(v).__name__)}"
-        )
-    if out is not None and type(out).__module__.partition(".")[0] in ("jax", "jaxlib"):
-        raise ValueError(
-            "kernel_product: out must be an array that can be written. Received one of JAX"
-        )

@@ -75,12 +75,23 @@ def test_without_points():
     assert mc.kernel_product("sum(x*z)", x[:0], x, x, normalize="softmax").shape == (0, 2)
 
 
+def read_only(shape):
+    array = np.zeros(shape)
+    array.flags.writeable = False
+    return array
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"normalize": "l2"}, ValueError, "one of softmax, sum"),
         ({"normalize": "sum", "out": np.zeros((3, 3))}, ValueError, "shape .5, 1."),
+        ({"normalize": "sum", "out": np.zeros((5, 1), "f4")}, ValueError, "float64"),
+        ({"normalize": "softmax", "out": read_only((5, 1))}, ValueError, "out must be writable"),
+        ({"normalize": "softmax", "out": [[0.0]] * 5}, ValueError, "out must be an array"),
         ({"normalize": "sum", "workspace": np.zeros(9, "u1")}, NotImplementedError, "workspace"),
+        ({"normalize": "softmax", "row": np.zeros(5)}, ValueError, "does not read it"),
+        ({"normalize": "softmax", "device": "cpu"}, ValueError, "kernel_product: device"),
     ],
 )
 def test_refusals_write_nothing(options, error, words):
@@ -88,6 +99,38 @@ def test_refusals_write_nothing(options, error, words):
     with pytest.raises(error, match=words):
         mc.kernel_product("sum(x*z)", x, z, v, **options)
     assert not np.any(options.get("out", 0))
+
+
+def test_values_that_are_no_arrays_or_have_a_mask_are_refused():
+    sparse = pytest.importorskip("scipy.sparse")
+    x, z, v = points("float64", (5, 2), (9, 2), (9, 1))
+    with pytest.raises(NotImplementedError, match="v must have no mask"):
+        mc.kernel_product("sum(x*z)", x, z, np.ma.masked_array(v, v > 0), normalize="sum")
+    for wrong in ("v", sparse.csr_array(v), 1.0):
+        with pytest.raises(ValueError, match="v must be an array"):
+            mc.kernel_product("sum(x*z)", x, z, wrong, normalize="softmax")
+
+
+def test_out_is_refused_where_pytorch_records():
+    torch = pytest.importorskip("torch")
+    x, z, v = (torch.tensor(a, requires_grad=True) for a in points("f8", (4, 2), (5, 2), (5, 3)))
+    out = torch.zeros(4, 3, dtype=torch.float64)
+
+    def into(x, z, v, out):
+        return mc.kernel_product("sum(x*z)", x, z, v, normalize="softmax", out=out)
+
+    with pytest.raises(NotImplementedError, match="records"):
+        into(x, z, v, out)
+    traced = torch.compile(into, fullgraph=True, backend="eager")
+    with pytest.raises(Exception, match="out is not offered"):
+        traced(x.detach(), z.detach(), v.detach(), out)
+    with pytest.raises(NotImplementedError, match="must not track gradients"):
+        into(x.detach(), z.detach(), v.detach(), out.clone().requires_grad_())
+    with pytest.raises(ValueError, match="library of x"):
+        into(x.detach(), z.detach(), v.detach(), out.numpy())
+    assert not out.any()
+    into(x.detach(), z.detach(), v.detach(), out)
+    torch.testing.assert_close(out, torch.softmax(x @ z.T, -1) @ v)
 
 
 def test_formulas_that_read_row_are_refused_for_softmax():

@@ -90,7 +90,6 @@ def kernel_product(
 ) -> Any:
     if normalize is not None:
         _normalized.check(normalize, options.pop("workspace", None))
-        _normalized.check_arrays(v, out)
         text = formula_for(f, "kernel_product", options.get("w") is not None, options)
         texts = text, _shifted(text) if normalize == "softmax" else None
         row = options.pop("row", None)
