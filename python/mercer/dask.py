@@ -15,7 +15,8 @@ depend on the sizes of a call, and for sums of absolute differences, on its poin
 several chunks of z to rounding. Errors of the call are raised at
 once, before anything is computed.
 
-Not offered are batches, and the options out, workspace and progress: Dask has bars of its own.
+Not offered are batches, and the options out, workspace, normalize, ranges and progress: Dask has
+bars of its own.
 ``mercer.options`` around a call goes with its tasks; what was set for a process stays there.
 """
 
@@ -56,7 +57,7 @@ __all__ = [
 
 # Metrics with an argument that is by default made of all points.
 _OF_ALL_POINTS = {"seuclidean": "V", "mahalanobis": "VI"}
-_NOT_OFFERED = ("out", "workspace", "progress")
+_NOT_OFFERED = ("out", "workspace", "progress", "normalize", "ranges")
 _ARITY = 8  # parts that a node of a tree merges
 _REDUCTIONS = ("sum", "max", "min", "argmax", "argmin", "logsumexp")
 

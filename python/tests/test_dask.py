@@ -326,6 +326,16 @@ REFUSED = {
     "reduce": (lambda x: md.kernel_reduce("cityblock", x, None, "prod"), ValueError, "one of sum"),
     "no parameter": (lambda x: md.pairwise(GAUSS, x), ValueError, "needs a value"),
     "out": (lambda x: md.pairwise(GAUSS, x, h=1, out=1), NotImplementedError, "out is not offered"),
+    "normalize": (
+        lambda x: md.kernel_product(GAUSS, x, None, unread(10, 2), h=1, normalize="sum"),
+        NotImplementedError,
+        "normalize is not offered",
+    ),
+    "ranges": (
+        lambda x: md.kernel_reduce(GAUSS, x, None, "sum", h=1, ranges=([[0, 9]], [1], [[0, 9]])),
+        NotImplementedError,
+        "ranges is not offered",
+    ),
     "V": (lambda x: md.cdist(x, metric="seuclidean"), ValueError, "V must be given"),
     "VI": (lambda x: md.cdist(x, metric="mahalanobis"), ValueError, "VI must be given"),
     "not symmetric": (
