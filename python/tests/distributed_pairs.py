@@ -36,6 +36,17 @@ def check_products(ranks):
         derivatives(ranks, call, (x, z, v, H), placements)
 
 
+def check_normalized_products(ranks):
+    x, z = points()
+    v = randn(5, 2, seed=4)
+
+    def call(x, z, v):
+        return mc.kernel_product("sum(x*z)", x, z, v, normalize="softmax")
+
+    for placements in ((ROWS, ROWS, ROWS), (WHOLE, ROWS, ROWS), (ROWS, WHOLE, Shard(1))):
+        derivatives(ranks, call, (x, z, v), placements, second=False)
+
+
 def check_vectors_and_plain_parameters(ranks):
     x, z = points()
     v = randn(5, seed=4)
