@@ -292,6 +292,13 @@ def test_batches(of):
     check(k.sum(3), expected.sum(-1, keepdims=True))
     b = RNG.random((2, 4, N, 2))
     check(k @ of.array(b), expected @ b)
+    # Columns of one product have batches of their own: (1,) and (4,).
+    one, some = RNG.random((1, 1, N, D)), RNG.random((4, 1, N, D))
+    x, rows = x[0], lazy(of.array(x[0][:, :, None]))
+    vectors = lazy(of.array(one)) - rows * lazy(of.array(some))
+    found = (vectors * (rows | lazy(of.array(one)))).sum_reduction(axis=2)
+    weights = (x[:, :, None] * one).sum(-1)[..., None]
+    check(found, (weights * (one - x[:, :, None] * some)).sum(-2))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import mercer as mc
 from mercer.compat.pykeops._nodes import (
     I_SIDE,
@@ -314,7 +316,7 @@ def _ones(request: Request) -> Any:
 def _joined(columns: list[Any], xp: Any) -> Any:
     if len(columns) == 1:
         return columns[0]
-    batch: tuple[int, ...] = max((tuple(c.shape[:-2]) for c in columns), key=len)
+    batch = np.broadcast_shapes(*(tuple(c.shape[:-2]) for c in columns))
     return xp.concatenate([xp.broadcast_to(c, (*batch, *c.shape[-2:])) for c in columns], -1)
 
 
