@@ -10,7 +10,13 @@ from mercer.compat.pykeops._formulas import read
 from mercer.compat.pykeops._lazy import GenericLazyTensor
 from mercer.compat.pykeops._nodes import I_SIDE, J_SIDE, PARAMETER, Node, leaves
 
-__all__ = ["names_of"]
+__all__ = ["NAMES", "names_of"]
+
+#: What the module of a library has.
+NAMES = (
+    "LazyTensor", "Genred", "KernelSolve", "Pm", "Vi", "Vj", "generic_argkmin", "generic_argmin",
+    "generic_logsumexp", "generic_sum",
+)  # fmt: skip
 
 _CATEGORIES = {"Vi": I_SIDE, "Vj": J_SIDE, "Pm": PARAMETER}
 _ALIAS = re.compile(r"\s*(\w+)\s*=\s*(Vi|Vj|Pm|Var)\s*\(([\d\s,]+)\)\s*")
@@ -172,8 +178,8 @@ def _generic(reduction_op: str, genred: type[Genred], takes_k: bool = False) -> 
     return make
 
 
-def names_of(lazy_class: type[GenericLazyTensor]) -> dict[str, Any]:
-    """What the module of a library has beside LazyTensor."""
+def names_of(lazy_class: type[GenericLazyTensor]) -> tuple[Any, ...]:
+    """What the module of a library has, in the order of NAMES, but for LazyTensor itself."""
 
     def Vi(x_or_ind: Any, dim: int | None = None) -> Any:
         """A variable of i, of an array [..., M, D]."""
@@ -196,11 +202,8 @@ def names_of(lazy_class: type[GenericLazyTensor]) -> dict[str, Any]:
         return lazy_class.of(lazy_class._array(x, category))
 
     genred = type("Genred", (Genred,), {"lazy_class": lazy_class, "__doc__": Genred.__doc__})
-    return {
-        "KernelSolve": type("KernelSolve", (KernelSolve,), {"genred": genred}),
-        "Vi": Vi, "Vj": Vj, "Pm": Pm, "Genred": genred,
-        "generic_sum": _generic("Sum", genred),
-        "generic_logsumexp": _generic("LogSumExp", genred),
-        "generic_argmin": _generic("ArgMin", genred),
-        "generic_argkmin": _generic("ArgKMin", genred, takes_k=True),
-    }  # fmt: skip
+    return (
+        genred, type("KernelSolve", (KernelSolve,), {"genred": genred}), Pm, Vi, Vj,
+        _generic("ArgKMin", genred, takes_k=True), _generic("ArgMin", genred),
+        _generic("LogSumExp", genred), _generic("Sum", genred),
+    )  # fmt: skip
