@@ -22,7 +22,7 @@ VERBS = {
     ),
     "mercer.kron": ("matmul", "kron_matmul"),
 }  # fmt: skip
-# Those that take ranges, a keyword that only Python knows.
+# The verbs that take ranges, a keyword that only Python knows.
 RANGED = ("kernel_product", "kernel_reduce", "knn")
 # How names of other modules are written in the signatures, and in the file.
 IMPORTED = {
@@ -181,7 +181,7 @@ def definition(name: str, head: str, doc: str) -> str:
     text += docstring(doc) + TRACED.format(refusal=refusal, call=call)
     if name not in VERBS["mercer"]:
         return text + wrapped(f"    return _mercer.{name}", arguments, "") + "\n"
-    # None of them, mostly.
+    # Most calls have no parameters.
     call = wrapped(f"            return _mercer.{name}", arguments[:-1], "")
     text += f"    try:\n        if not {parameters[-1].name}:\n{call}\n"
     text += RANGES.format(name=name) if name in RANGED else ""

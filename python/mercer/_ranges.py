@@ -18,7 +18,7 @@ __all__ = ["block_ranges", "cluster_ranges"]
 
 # Options of a verb that its calls by intervals cannot share.
 _REFUSED = ("out", "workspace", "device")
-# Those of which each call has its part.
+# Arguments of which each call has its part.
 _BY_BLOCK = ("f", "x", "z", "row", "col", "v", "i_offset", "j_offset")
 
 
