@@ -7,7 +7,8 @@ The rooms of a stage, its inner folders, have an order too (ROOMS): a file inclu
 room and those to its left. Rooms that stand together in the order do not see each other.
 
 Public headers (mercer/...) are everybody's. src/kernels/ is no stage but device text, the data of
-codegen; its files include only each other, by their paths from src/kernels/cuda/ on. Its headers
+codegen; its files include only each other, by their paths from src/kernels/cuda/ on, as all others
+do from src/ on: a path from the file's own folder would hide its stage. Its headers
 *.h, the arguments that host and device share, are plain C++ and seen from codegen on; the rest is
 text to the host. Prints each offending include as file:line and exits 1.
 """
@@ -105,6 +106,9 @@ def offences(src: pathlib.Path) -> list[str]:
             reason = offence(src, stage, included) or room_offence(
                 path.relative_to(src).as_posix(), place
             )
+            beside = (path.parent / included).is_file() and not (src / place).is_file()
+            if reason is None and beside:
+                reason = f'"{included}" is a path from the file\'s own folder, not from {src.name}/'
             if reason:
                 found.append(f"{path}:{number}: {reason}")
     return found

@@ -30,6 +30,18 @@ def test_layers(tmp_path):
     assert 'expr.cpp:2: ir/ includes "plan/planner.h", but plan/ lies to its right' in found.stdout
 
 
+def test_includes_are_paths_from_src_on(tmp_path):
+    gpu = tmp_path / "plan" / "gpu"
+    gpu.mkdir(parents=True)
+    (gpu / "plan.h").write_text("")
+    (gpu / "field.h").write_text('#include "plan.h"\n#include "xbyak.h"\n')
+    (tmp_path / "plan" / "ways.h").write_text('#include "gpu/plan.h"\n')
+    found = check_layers(tmp_path).stdout.splitlines()
+    assert len(found) == 2
+    assert "field.h:1: \"plan.h\" is a path from the file's own folder" in found[0]
+    assert "ways.h:1: \"gpu/plan.h\" is a path from the file's own folder" in found[1]
+
+
 def test_rooms_of_a_stage(tmp_path):
     forms, gpu, cpu = (tmp_path / "plan" / room for room in ("forms", "gpu", "cpu"))
     for folder in (forms, gpu / "costs", cpu):
