@@ -39,9 +39,9 @@ set_target_properties(emulated_cusolver PROPERTIES SOVERSION 12)
 set_target_properties(emulated_cublas PROPERTIES SOVERSION 13)
 set_target_properties(emulated_driver emulated_nvrtc PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${emulator_folder})
 
-# Of compute capability 9.0, which has both kinds of products, and of 8.0. Two lists of the first, of tests with other
-# kernels: each process compiles its own. Two lists are of the C interface and of FastKron's. What a list calls long is
-# a test of its own under that label.
+# A list has the tests of a compute capability: 9.0, which has both kinds of products, or 8.0. The first has two lists,
+# of tests with other kernels, since each process compiles its own; two more are of the C interface and of FastKron's.
+# What a list calls long is a test of its own under that label.
 function(emulated_tests name list filter cost)
   if(list MATCHES "c_api|compat")
     set(program test_${CMAKE_MATCH_0})

@@ -143,7 +143,7 @@ struct KernelTerms {
 /// of a device are not looked at. Formulas that read indices have rows, one call each, and no diagonal.
 Operator kernel_operator(const Formula& f, const Tensor& x, const KernelTerms& terms, const Arguments& arguments = {},
                          Context& context = Context::shared());
-/// The same with a ridge alone.
+/// As above, with a ridge alone.
 Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, const Arguments& arguments = {},
                          Context& context = Context::shared());
 
@@ -153,7 +153,7 @@ enum class Which : std::uint8_t { largest, smallest, magnitude };
 /// What eigh_top takes besides the operator and its outputs.
 struct TopOptions {
   Which which = Which::largest;  ///< the end of the spectrum
-  /// Of |a v - w v|, as a part of the largest |w|; 0: 2e-6 for float32, 1e-10 for float64.
+  /// The largest |a v - w v|, as a part of the largest |w|; 0: 2e-6 for float32, 1e-10 for float64.
   double tolerance = 0;
   std::int64_t most_basis = 0;  ///< vectors held beside v; 0: ten times as many as are wanted, or 96
   std::uint64_t seed = 0;  ///< of the vectors to start with

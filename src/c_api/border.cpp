@@ -55,7 +55,7 @@ Device device_of(const char* op, const char* name, const mercer_tensor& tensor) 
   return {DeviceKind::cuda, tensor.device_index};
 }
 
-/// Of the contiguous array. A negative extent, which is refused where all tensors are checked, counts as none.
+/// Strides of a contiguous array. A negative extent, which is refused where all tensors are checked, counts as none.
 std::vector<std::int64_t> row_major(const char* op, const char* name, const std::vector<std::int64_t>& shape) {
   std::vector<std::int64_t> strides(shape.size());
   std::int64_t step = 1;

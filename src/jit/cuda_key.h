@@ -7,7 +7,7 @@
 
 namespace mercer::jit {
 
-/// The same for sources of which this compiler makes the same code: by text, options and architecture.
+/// Equal for sources of which this compiler makes the same code: by text, options and architecture.
 std::string key_of(const CudaSource& source, const std::string& compiler);
 
 }  // namespace mercer::jit

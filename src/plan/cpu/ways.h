@@ -1,7 +1,8 @@
 // Ways to compute a call on a CPU (docs/design/cpu_ways.md). Each verb has a list of them; choose() asks them all, each
 // reckons its time or says why it does not serve, and the least time is taken. A choice follows from the formula and
-// the sizes of an item alone: never from the number of threads, and neither from strides nor from types that values
-// are converted from or to, nor from the batch around an item, so that none of these changes a bit of it.
+// the sizes of an item, and from whether its points have 8 bits: never from the number of threads, and neither from
+// strides nor from other types that values are converted from or to, nor from the batch around an item, so that none
+// of these changes a bit of it.
 #pragma once
 
 #include <span>
@@ -49,7 +50,7 @@ extern const Way kPackedTile, kPackedHalves, kFewPoints, kByteSums, kGemm, kMate
 /// Up to so many features few_points has points of z as lanes, not features, which it adds up in their order as
 /// packed_tile does: all ways of pairwise then have the same bits.
 inline constexpr std::int64_t kOrderedFeatures = 32;
-/// Sums of so many features of 8 bits fit 32 bits.
+/// Sums of so many features of 8 bits fit 32 bits: 255^2 times as many are below 2^31.
 inline constexpr std::int64_t kByteFeatures = 32768;
 /// So many neighbours of a point are kept in their order; more of them as a heap.
 inline constexpr std::int64_t kOrderedNeighbours = 32;

@@ -710,7 +710,7 @@ Measured compiled(const Kernel& kernel) {
   }
 }
 
-/// Of each kernel what `known` has of it, else what the compiler says.
+/// What `known` has of each kernel, else what the compiler says.
 std::vector<Measured> measured_all(
     const std::vector<Kernel>& kernels,
     const std::function<std::optional<Measured>(const Kernel&, const std::string&)>& known) {
