@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,14 @@ def test_changed_lines(checkout):
         ["git", "rev-parse", "HEAD"], text=True
     ).strip()  # fmt: skip
     assert check_format.changed_lines("HEAD") == {pathlib.Path("a.cpp"): [(2, 3)]}
+
+
+def test_the_workflow_checks_no_files_of_its_own_environments():
+    """tools/check_sizes.py reads what git does not ignore."""
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    made = {f"/{folder}/" for folder in re.findall(r"-m venv (\S+)", workflow)}
+    assert made
+    assert made <= set((ROOT / ".gitignore").read_text(encoding="utf-8").split())
 
 
 FILES = {
