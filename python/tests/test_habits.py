@@ -106,6 +106,24 @@ def test_the_workflow_checks_no_files_of_its_own_environments():
     assert made <= set((ROOT / ".gitignore").read_text(encoding="utf-8").split())
 
 
+PAGES = ("*.md", "docs/**/*.md", ".github/*.md", ".pre-commit-config.yaml", "requirements/*.txt")
+
+
+def test_targets_of_make_that_pages_name_are_there():
+    """What stands as `make a b` in backquotes."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    pages = [page for pattern in PAGES for page in ROOT.glob(pattern)]
+    named = [
+        (page.name, word)
+        for page in pages
+        for words in re.findall(r"`make\s+([a-z\s-]+)", page.read_text(encoding="utf-8"))
+        for word in words.split()
+    ]
+    assert ("README.md", "docs") in named
+    assert [pair for pair in named if pair[1] not in targets] == []
+
+
 FILES = {
     "CMakeLists.txt": "project(mercer VERSION 0.2.0 LANGUAGES CXX)\n",
     "CITATION.cff": "cff-version: 1.2.0\nversion: 0.2.0\ndate-released: 2026-12-01\n",
