@@ -77,10 +77,12 @@ def of_file(content: dict) -> dict[str, Times]:
     for line in content["lines"]:
         base, own, peer = name_of(line), seconds_of(line), seconds_of(line, "peer_")
         name, number = base, 1
-        while own is not None and name in rows and rows[name].ours != [own]:
+        while own is not None and name in rows and rows[name].ours not in ([], [own]):
             number += 1
             name = f"{base} #{number}"
-        row = rows.setdefault(name, Times([] if own is None else [own]))
+        row = rows.setdefault(name, Times())
+        if own is not None:
+            row.ours = [own]
         if peer is not None:
             row.peers.setdefault(line.get("peer", ""), []).append(peer)
     return rows

@@ -79,6 +79,8 @@ def test_rows_of_gpus_with_several_peers(run_of, capsys):
     said = capsys.readouterr().out
     assert "1 rows of both: geometric mean 0.500" in said
     assert "2 ms      1 ms" in said
+    assert compare.main([run_of("a", *old), run_of("b", *new[::-1])]) == 0  # without a time first
+    assert "1 rows of both: geometric mean 0.500" in capsys.readouterr().out
 
 
 def test_files_that_say_nothing_of_one_another(run_of, tmp_path, capsys):
