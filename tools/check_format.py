@@ -3,8 +3,9 @@
 
     tools/check_format.py [BASE] [--fix]
 
-Changed: since BASE, by default since HEAD left main; what is not committed counts too. Older lines
-stay as they are, tables laid out by hand among them. `--fix` writes the changed lines anew.
+Changed: since BASE, by default since HEAD left main; what is not committed counts too, but for
+files that git does not know yet. Older lines stay as they are, tables laid out by hand among them.
+`--fix` writes the changed lines anew.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ def default_base() -> str | None:
 
 def changed_lines(base: str) -> dict[pathlib.Path, list[tuple[int, int]]]:
     """First and last lines of what was added or changed, by file."""
-    told = git(
-        "diff", "-U0", "--no-color", "--no-ext-diff", "--diff-filter=AMR", base, "--", *PATTERNS
-    )
+    # A setting of the user may leave the prefixes out or name others.
+    prefixes = ["--src-prefix=a/", "--dst-prefix=b/"]
+    options = ["-U0", "--no-color", "--no-ext-diff", "--diff-filter=AMR", *prefixes]
+    told = git("diff", *options, base, "--", *PATTERNS)
     if told is None:
         raise SystemExit(f"check_format: git must know the commit. Received {base}.")
     found: dict[pathlib.Path, list[tuple[int, int]]] = {}

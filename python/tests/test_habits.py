@@ -95,7 +95,10 @@ def test_changed_lines(checkout):
     assert check_format.default_base() == subprocess.check_output(
         ["git", "rev-parse", "HEAD"], text=True
     ).strip()  # fmt: skip
-    assert check_format.changed_lines("HEAD") == {pathlib.Path("a.cpp"): [(2, 3)]}
+    changed = {pathlib.Path("a.cpp"): [(2, 3)]}
+    assert check_format.changed_lines("HEAD") == changed
+    subprocess.run(["git", "config", "diff.noprefix", "true"], check=True)
+    assert check_format.changed_lines("HEAD") == changed
 
 
 def test_the_workflow_checks_no_files_of_its_own_environments():
