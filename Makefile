@@ -199,6 +199,7 @@ install-example: $(PACKAGE)  ## install the libraries into build/prefix, then bu
 
 deb: $(PACKAGE)  ## the C++ library as a package for Debian, into build/deb
 	cmake --build $(BUILD) --target mercer mercer_static mercer_fastkron
+	rm -f build/deb/*.deb
 	cpack --config $(BUILD)/CPackConfig.cmake -B build/deb
 
 check-deb: deb  ## its fields, files and dependencies; programs that link with what it unpacks
