@@ -34,7 +34,11 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md")),
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if not MADE.intersection(path.parts)),
 ]
-WRITTEN = [*PAGES, *sorted((ROOT / "bench").rglob("*.md"))]
+WRITTEN = [
+    *PAGES,
+    *(ROOT / name for name in ("CHANGELOG.md", "SECURITY.md")),
+    *sorted((ROOT / "bench").rglob("*.md")),
+]
 # Public modules with a list of their names; the zoo's are in tables made from its rows.
 MODULES = [
     f"mercer{name}"
@@ -43,7 +47,15 @@ MODULES = [
 ]  # fmt: skip
 # Pages that comments name.
 NAMED = re.compile(r"\b(?:docs|bench)/[a-z_/-]+\.md\b")
-SOURCES = {".h", ".cpp", ".cuh", ".py", ".txt", ".cmake"}
+SOURCES = {".h", ".cpp", ".cuh", ".inc", ".py", ".txt", ".cmake", ".sh"}
+# Files of the checkout, and stages of src/ with what is in them, that pages and comments name.
+FILES = re.compile(
+    r"(?<![\w/.}<*-])((?:src|include|python|tests|tools|cmake|examples|bench|packaging)/[\w/.-]+\.\w+"
+    r"|(?:src/)?(?:core|ir|formula|plan|codegen|jit|backend|ops|c_api|kernels)/[\w/.-]*\w)(?![\w*{])"
+)
+# Folders that paths are written from.
+BASES = ("", "src", "docs", "tests", "tests/unit", "include/mercer", "python/mercer")
+FOLDERS = ["include", "src", "python", "tests", "tools", "cmake", "bench", "examples", "packaging"]
 FAULTS = re.findall(r"^\| `([^|]+(?:\|\|[^|]+)*)` \| ([^|]+) \|$",
                     (ROOT / "docs/reference/grammar.md").read_text("utf-8")
                     .split("| fault |")[1], re.M)  # fmt: skip
@@ -255,15 +267,49 @@ def test_the_reference_has_every_public_name(module):
     assert names - zoo - {name.rpartition(".")[2] for name in shown} - set(written) == set()
 
 
-@pytest.mark.parametrize("folder", ["include", "src", "python", "tests", "tools", "cmake"])
-def test_pages_that_comments_name(folder):
-    named = {
+@functools.cache
+def sources(folder: str) -> list[pathlib.Path]:
+    """Files with comments in a folder of the checkout; test_tools.py makes up paths."""
+    return [
+        path
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in SOURCES
+        and "__pycache__" not in path.parts
+        and path.name != "test_tools.py"
+    ]
+
+
+def lost(text: str) -> set[str]:
+    """Paths that a text names and that the checkout lacks; a name without a suffix may have any."""
+    return {
         name
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in SOURCES and "__pycache__" not in path.parts
-        for name in NAMED.findall(path.read_text("utf-8"))
+        for name in FILES.findall(text)
+        if not any((ROOT / base / name).exists() for base in BASES)
+        and ("." in name or not any(any(ROOT.glob(f"{base}/{name}.*")) for base in BASES[1:]))
     }
-    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_files_that_pages_name(page):
+    assert lost(page.read_text("utf-8")) == set()
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_files_that_comments_name(folder):
+    found = {named(path): lost(path.read_text("utf-8")) for path in sources(folder)}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_files_that_are_not_there_are_found():
+    gone = {"core/" + "nvrtc", "src/ir/" + "gone.h", "tools/" + "gone.py"}
+    there = "`src/core/devices`, core/devices/nvrtc, plan/gpu/ways.h, tests/unit/ir, lower_*.cpp"
+    assert lost(f"{there}, {', '.join(gone)}") == gone
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_pages_that_comments_name(folder):
+    found = {name for path in sources(folder) for name in NAMED.findall(path.read_text("utf-8"))}
+    assert {name for name in found if not (ROOT / name).exists()} == set()
 
 
 def test_every_public_header_has_its_page():

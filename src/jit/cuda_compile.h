@@ -1,7 +1,7 @@
 // CUDA C++ text → cubin: from the store of shipped kernels, else the user's cache, else NVRTC.
 //
 //   store = read-only files that came with Mercer; keyed by text, options and architecture, whatever made them
-//   cache = core/file_cache; keyed by the compiler's version too
+//   cache = core/system/file_cache; keyed by the compiler's version too
 #pragma once
 
 #include <filesystem>
