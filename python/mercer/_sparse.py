@@ -207,7 +207,7 @@ class _Pairs:
             found[i[some], j[some]] = self._squares(gaps.tocsr())
 
     def _unit(self, kind: str) -> Block:
-        """Of x and z divided by their norms; NaN of those that are 0, as of any other points."""
+        """The block of points divided by their norms; points that are 0 give NaN, as dense ones."""
         norms = [self._squares(a) ** 0.5 for a in (self.x, self.z)]
         with np.errstate(divide="ignore", invalid="ignore"):
             scaled = [a.multiply(1 / n[:, None]).tocsr() for a, n in

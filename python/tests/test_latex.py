@@ -112,7 +112,7 @@ class Latex:
         return found
 
     def over(self, fold, body):
-        """Of a big operator: its body once for each feature."""
+        """A big operator folds its body over the features."""
         index, begin, values = self.subscript(), self.at, []
         for k in range(3):
             inner = Latex("", self.names, {**self.index, index: k})

@@ -29,7 +29,7 @@ def run(program, **environment):
 
 @pytest.fixture
 def records():
-    """Those that the logger's own handler gets."""
+    """The records that the logger's own handler gets."""
     logger, found = logging.getLogger("mercer"), []
 
     class Handler(logging.Handler):

@@ -187,7 +187,7 @@ def _run(verb: Verb, options: argparse.Namespace) -> None:
 
 
 def _axes(verb: Verb, x: Any, z: Any, operand: Numbers | None, params: dict[str, Any]) -> int:
-    """Of the result, at least: what a table lacks is refused before the work."""
+    """The least number of axes of the result: a table is refused before the work, not after it."""
     ndim = 0 if operand is None else operand.array.ndim
     outputs = ndim - 1 if verb.operand == "coef" else 0
     batch = any(isinstance(value, list) for value in params.values())
