@@ -38,8 +38,8 @@ def test_includes_are_paths_from_src_on(tmp_path):
     (tmp_path / "plan" / "ways.h").write_text('#include "gpu/plan.h"\n')
     found = check_layers(tmp_path).stdout.splitlines()
     assert len(found) == 2
-    assert "field.h:1: \"plan.h\" is a path from the file's own folder" in found[0]
-    assert "ways.h:1: \"gpu/plan.h\" is a path from the file's own folder" in found[1]
+    assert 'field.h:1: "plan.h" is a path from the file\'s own folder' in found[0]
+    assert 'ways.h:1: "gpu/plan.h" is a path from the file\'s own folder' in found[1]
 
 
 def test_rooms_of_a_stage(tmp_path):
