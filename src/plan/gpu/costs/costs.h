@@ -38,7 +38,7 @@ struct RangeCosts {
   double products_call;     // microseconds of the launches around sums in pieces on tensor cores
 };
 
-/// Milliseconds of 10^9 pairs in a product with v whose values products of matrices make.
+/// Milliseconds for 10^9 pairs in a product with v whose values products of matrices make.
 struct KeptCosts {
   double feature;           // a feature, in every pass or once
   double pass;              // a pass over some columns of v
@@ -75,7 +75,7 @@ struct EpilogueCosts {
   std::int64_t row_instructions;  // instructions up to which sixteen values of a row stay in registers
 };
 
-/// Milliseconds of 10^9 pairs in a product whose values no product of matrices makes.
+/// Milliseconds for 10^9 pairs in a product with v whose values are not made by products of matrices.
 struct ValueCosts {
   double pass;            // a pair, in a pass over 16 columns of v
   double feature;         // a pair and feature of such a pass
@@ -85,7 +85,7 @@ struct ValueCosts {
   std::int64_t multiple;  // to which the columns are rounded up
 };
 
-/// Products with v in the pass of a backward that stores its pairs: milliseconds of 10^9 pairs.
+/// Products with v in the pass of a backward that stores its pairs: milliseconds for 10^9 pairs.
 struct BesideCosts {
   double one;                     // one column of v
   double four;                    // up to four columns
@@ -164,6 +164,7 @@ struct KronDoubleCosts {
   double two_groups;    // the same of two groups
   double one_group;     // the same of one group that does not
 };
+/// Passes of Kronecker products, a group for each kind of kernel.
 struct KronCosts {
   KronStepCosts step;
   KronChainCosts chain;
@@ -210,9 +211,9 @@ struct Costs {
   std::int64_t part_bytes;           // bytes of values of pairs that are stored at once for a second kernel
   double stored_call;                // milliseconds of the launches around values that are stored
   std::int64_t stored_least_points;  // points on either side from which storing values is considered
-  std::int64_t stored_columns;       // columns of v up to which a tile reads stored values where they lie
-  ValueCosts stored;                 // of up to so many columns
-  ValueCosts pieces;                 // of more columns
+  std::int64_t stored_columns;       // columns of v up to which a tile reads stored values without a copy
+  ValueCosts stored;                 // up to `stored_columns` columns of v
+  ValueCosts pieces;                 // more columns than `stored_columns`
   ValueCosts float64;
   TensorCoreCosts tensor_cores;
   RangeCosts ranges;
