@@ -85,7 +85,7 @@ demo: $(PACKAGE) $(REQ_DEMO)  ## a tour on this machine, a minute or so
 test-quick: CTEST_TIER := -L quick
 test-quick: PYTEST_TIER := -m quick
 test-quick: test-cpp test-python  ## C++ and Python tests of two minutes
-test: test-cpp test-python  ## C++ and Python tests but for the long ones, some 15 minutes on two cores
+test: test-cpp test-python  ## C++ and Python tests but for the long ones, 12 minutes on two cores
 test-all: CTEST_TIER :=
 test-all: PYTEST_TIER :=
 test-all: test-cpp test-python  ## all C++ and Python tests

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prepares a release: looks whether everything names one version, makes and checks the wheels.
+"""Prepares a release: looks whether everything names one version, checks all, makes the wheels.
 
     tools/release.py 0.2.0 [--dry-run]   all steps; --dry-run: the checks, and what would follow
     tools/release.py --agree             whether the files agree with one another (CI)
@@ -125,7 +125,8 @@ def unclean(root: pathlib.Path, version: str) -> list[str]:
 
 def steps() -> list[list[str]]:
     """What makes the release and checks it."""
-    return [[".ci/run"], ["make", "wheels"], ["make", "check-wheels"]]
+    targets = ("docs", "check-deb", "wheels", "check-wheels")
+    return [[".ci/run"], *(["make", target] for target in targets)]
 
 
 def hints(version: str) -> str:
@@ -134,7 +135,8 @@ def hints(version: str) -> str:
     git push origin v{version}
     python -m twine upload dist/mercer-{version}*
     a release of v{version} on GitHub, with its section of CHANGELOG.md
-    the next version in CMakeLists.txt, CITATION.cff, and "## … (unreleased)" in CHANGELOG.md"""
+    the next version in CMakeLists.txt, CITATION.cff and packaging/vcpkg/mercer/vcpkg.json, and
+    "## … (unreleased)" in CHANGELOG.md"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
