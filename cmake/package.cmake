@@ -1,5 +1,6 @@
 # `make deb`: the component cpp as a package for Debian. Dependencies are computed from the libraries.
 file(READ LICENSE copyright)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS LICENSE licenses/xbyak.txt licenses/xxhash.txt)
 foreach(library IN ITEMS xbyak xxhash)  # headers that are compiled in
   file(READ licenses/${library}.txt notice)
   string(APPEND copyright "\n\n${library}\n\n${notice}")
