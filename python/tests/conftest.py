@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import importlib.util
 import os
+import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -20,6 +23,17 @@ settings.register_profile("mercer", deadline=None, derandomize=True)
 settings.load_profile("mercer")
 
 LIBRARIES = ["numpy", "torch"]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def program(folder, name):
+    """A script of the checkout as a module."""
+    path = ROOT / folder / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"script_{name}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

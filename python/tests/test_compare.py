@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import pathlib
-import sys
 
 import pytest
+from conftest import ROOT, program
 
 pytestmark = pytest.mark.quick
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def script():
-    path = ROOT / "bench" / "compare.py"
-    spec = importlib.util.spec_from_file_location("bench_compare", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-compare = script()
+compare = program("bench", "compare")
 
 CPU = {"cpu": "one", "cpus": 2}
 

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
+from conftest import ROOT, program
 
 pytestmark = pytest.mark.quick
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def program(folder, name):
-    """A script of the checkout as a module."""
-    path = ROOT / folder / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"script_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
 
 check_commits = program("tools", "check_commits")
 check_format = program("tools", "check_format")

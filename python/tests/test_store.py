@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import pathlib
@@ -11,8 +10,9 @@ import sys
 
 import mercer as mc
 import pytest
+from conftest import ROOT, program
 
-TOOL = pathlib.Path(__file__).resolve().parents[2] / "cmake" / "make_store.py"
+TOOL = ROOT / "cmake" / "make_store.py"
 NOWHERE = {"MERCER_NVRTC": "/nowhere/libnvrtc.so.13"}
 needs_nvrtc = pytest.mark.skipif("NVRTC: none" in mc.info(), reason="needs NVRTC")
 
@@ -50,10 +50,7 @@ def test_a_shipped_kernel_needs_no_nvrtc(tmp_path):
 def tool():
     if not TOOL.is_file():
         pytest.skip("no checkout around these tests")
-    specification = importlib.util.spec_from_file_location("make_store", TOOL)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return program("cmake", "make_store")
 
 
 def test_every_line_of_the_list_is_right():

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pathlib
 import subprocess
 import sys
 
 import pytest
+from conftest import ROOT, program
 
 pytestmark = pytest.mark.quick
 
-TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
+TOOLS = ROOT / "tools"
 
 
 def check_layers(folder):
@@ -104,12 +104,9 @@ extern "C" { int mercer_version(void); }
 
 
 def test_functions_that_a_header_leaves_to_the_library(tmp_path):
-    sys.path.insert(0, str(TOOLS))
-    try:
-        from check_symbols import declared
-    finally:
-        sys.path.remove(str(TOOLS))
     header = tmp_path / "header.h"
     header.write_text(HEADER, "utf-8")
     members = {"Kept::Kept", "Kept::operator<", "operator+", "named", "linalg::solve"}
-    assert declared(header) == {f"mercer::{name}" for name in members} | {"mercer_version"}
+    assert program("tools", "check_symbols").declared(header) == {
+        f"mercer::{name}" for name in members
+    } | {"mercer_version"}
