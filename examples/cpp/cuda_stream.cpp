@@ -3,6 +3,9 @@
 // it, takes the driver's functions from libcuda.so.1.
 #include <dlfcn.h>
 
+#include <cstdlib>
+#include <utility>
+
 #include "check.h"
 #include "mercer/mercer.h"
 
