@@ -51,13 +51,14 @@ def compiles(text: str, suffix: str, options: list[str]) -> str:
 
 
 def main() -> int:
-    include = pathlib.Path(sys.argv[1]) / "include"
+    include = pathlib.Path(sys.argv[1]).resolve() / "include"
     cpp = [os.environ.get("CXX", "c++"), "-std=c++20", f"-I{include}", "-Wno-unused-variable"]
     c = [os.environ.get("CC", "cc"), "-std=c99", f"-I{include}"]
     headers = sorted((include / "mercer").glob("*.h"))
     of_c = include / "mercer" / "c" / "mercer.h"
+    for_c = [of_c, *sorted((include / "mercer" / "compat").glob("*.h"))]
     alone = "".join(f'#include "mercer/{header.name}"\n' for header in headers)
-    bodies, faults = [], [compiles('#include "mercer/c/mercer.h"\nint only;\n', ".c", c)]
+    bodies, faults = [], [compiles(f'#include "{h}"\nint only;\n', ".c", c) for h in for_c]
     for header in [*headers, of_c]:
         found = examples(header)
         if not found and header.name != "mercer.h":
@@ -68,10 +69,10 @@ def main() -> int:
     for code in [code for page in sys.argv[2:] for code in blocks(pathlib.Path(page))]:
         bodies.append(body(len(bodies), "using namespace mercer;", code))
     faults.append(compiles(alone + GIVEN + "".join(bodies), ".cpp", cpp))
-    faults += [compiles(f'#include "mercer/{h.name}"\n', ".cpp", cpp) for h in headers]
+    faults += [compiles(f'#include "{h}"\n', ".cpp", cpp) for h in [*headers, *for_c]]
     print(
         "".join(faults)
-        or f"headers: {len(headers) + 1} stand alone, {len(bodies)} examples compile"
+        or f"headers: {len(headers) + len(for_c)} stand alone, {len(bodies)} examples compile"
     )
     return 1 if any(faults) else 0
 
