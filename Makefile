@@ -216,4 +216,4 @@ check-package: $(PACKAGE)  ## in seconds: the sdist's contents, and a wheel of t
 	$(PY) tools/check_wheels.py --quick $(SETTINGS)
 
 clean:  ## remove everything that was built, .venv included
-	rm -rf build dist $(VENV)
+	rm -rf build dist docs/_build docs/gallery docs/sg_execution_times.rst $(VENV)
