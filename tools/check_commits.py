@@ -87,7 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         looked_at = [("message", without_comments(options.file.read_text(encoding="utf-8")))]
     else:
         span = options.range or default_range()
-        looked_at = commits(span) if span else []
+        if span is None:
+            print("commits: no checkout of git, so no message is looked at")
+            return 0
+        looked_at = commits(span)
     found = [(name, fault) for name, message in looked_at for fault in faults(message)]
     for name, fault in found:
         print(f"{name}: {fault}")

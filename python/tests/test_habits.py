@@ -43,6 +43,13 @@ def test_messages_that_hold(tmp_path):
     assert check_commits.main(["--file", str(message)]) == 1
 
 
+def test_messages_without_git(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert check_commits.main([]) == 0
+    assert "no message is looked at" in capsys.readouterr().out
+
+
 def commit(folder, subject):
     words = ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-a", "-m", subject]
     subprocess.run(["git", *words], cwd=folder, check=True)
