@@ -89,6 +89,16 @@ def array(values: Any) -> Any:
     return values
 
 
+def refuse_masked(verb: str, **arrays: Any) -> None:
+    """Refuses masked values, as compiled functions do, in arrays whose copies would have none."""
+    for name, values in arrays.items():
+        if np.ma.is_masked(values):
+            raise NotImplementedError(
+                f"{verb}: {name} must have no mask: masked values would count as any others. "
+                "Received a masked array"
+            )
+
+
 def _numbers(values: Any, table: Any) -> Any:
     """A table with columns of several dtypes; what is missing is NaN."""
     with_missing = {"na_value": np.nan} if "pandas" in type(values).__module__ else {}

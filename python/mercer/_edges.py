@@ -51,6 +51,7 @@ def is_followed(*tensors: Any) -> bool:
 
 def _indices(verb: str, name: str, values: Any, count: int, x: Any, xp: Any) -> Any:
     """Whole numbers [nnz] from 0 to count - 1, in x's library and on its device."""
+    _array_likes.refuse_masked(verb, **{name: values})
     if is_torch(xp):
         given = xp.as_tensor(values, device=x.device)
         is_whole = not (given.is_floating_point() or given.is_complex() or given.dtype == xp.bool)
@@ -238,6 +239,7 @@ def edge_product(
     pairs = _Pairs("edge_product", f, x, z, rows, cols, options)
     xp, count = pairs.xp, pairs.z.shape[0]
     factors: Any = _array_likes.array(v)
+    _array_likes.refuse_masked("edge_product", v=factors)
     is_right = module_of(factors, "edge_product") is xp and factors.ndim in (1, 2)
     if not is_right or factors.shape[0] != count:
         raise ValueError(
@@ -336,6 +338,7 @@ def csr_rows(indptr: Any) -> Any:
     >>> values = mc.edges("gauss", x, z, mc.csr_rows(a.indptr), a.indices)
     """
     indptr = _array_likes.array(indptr)
+    _array_likes.refuse_masked("csr_rows", indptr=indptr)
     xp = module_of(indptr, "csr_rows")
     if indptr.ndim != 1 or indptr.shape[0] < 1 or "int" not in str(indptr.dtype):
         raise ValueError(

@@ -350,8 +350,11 @@ def plan(
 def _groups(verb: str, name: str, points: Any) -> dict[str, Any]:
     """Arrays [..., M, K] by name. One [M] is a feature."""
     if not isinstance(points, Mapping):
-        return {"": _array_likes.array(points)}
+        array = _array_likes.array(points)
+        _array_likes.refuse_masked(verb, **{name: array})
+        return {"": array}
     groups = {str(group): _array_likes.array(array) for group, array in points.items()}
+    _array_likes.refuse_masked(verb, **{f"{name}[{group!r}]": a for group, a in groups.items()})
     for group, array in groups.items():
         if getattr(array, "ndim", 0) < 1:
             raise ValueError(

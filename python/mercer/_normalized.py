@@ -155,11 +155,7 @@ def product(
     read = _array_likes.read("kernel_product", {**given, "out": out})
     given = {name: (read or given)[name] for name in given}
     x, z, v, row = (given.pop(name) for name in ("x", "z", "v", "row"))
-    if np.ma.is_masked(v):  # a copy would leave the mask out
-        raise NotImplementedError(
-            "kernel_product: v must have no mask: masked values would count as any others. "
-            "Received a masked array"
-        )
+    _array_likes.refuse_masked("kernel_product", v=v)
     return of_text(
         (_verbs.kernel_product, _reduce), (text, exponential), x, z, v, out, row,
         {**options, **given, **params},

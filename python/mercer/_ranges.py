@@ -135,6 +135,7 @@ def call(verb: str, arguments: dict[str, Any]) -> Any:
     own: dict[str, Any] = {name: given.pop(name) for name in _BY_BLOCK if name in given}
     for name in ("x", "z", "row", "col", "v"):
         own[name] = _array_likes.array(own.get(name))
+        _array_likes.refuse_masked(verb, **{name: own[name]})
     x, z = own["x"], own["x"] if own["z"] is None else own["z"]
     if getattr(x, "ndim", 0) < 2 or getattr(z, "ndim", 0) < 2:
         shapes = [tuple(getattr(points, "shape", ())) for points in (x, z)]

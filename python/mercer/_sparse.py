@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer import _mercer
+from mercer import _array_likes, _mercer
 from mercer.errors import DtypeError
 
 #: Numbers of a block of rows of the matrix.
@@ -347,6 +347,7 @@ def call(verb: str, arguments: dict[str, Any]) -> Any:
 
 def _call(verb: str, arguments: dict[str, Any]) -> Any:
     _refuse_options(verb, arguments)
+    _array_likes.refuse_masked(verb, **{name: arguments.get(name) for name in ("v", "w")})
     params = dict(arguments["params"])
     names = ("x1", "x2") if verb == "cdist" else ("x", "z")
     x, z = (arguments[name] for name in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 
 import mercer as mc
@@ -130,6 +131,35 @@ def test_the_second_call_raises_of_the_arrays_that_were_read():
 # ---- kernels are called --------------------------------------------------------------------------
 
 K = mc.gauss(bandwidth=4.0)
+
+
+def masked_calls():
+    sparse = pytest.importorskip("scipy.sparse")
+    keops = importlib.import_module("mercer.compat.pykeops.numpy")
+    a, b, v = (np.random.default_rng(0).normal(size=shape) for shape in ((5, 3), (7, 3), (7, 2)))
+    hidden = [np.ma.masked_array(array, array > 0) for array in (a, b, v)]
+    f, rows, columns = "sum((x-z)^2)", np.array([0, 1]), np.array([2, 3])
+    ranges = (np.array([[0, 5]]), np.array([2]), np.array([[0, 2], [4, 6]]))
+    two = "sum(x.a*z.a) + sum(x.b*z.b)"
+    groups = {"a": b, "b": v}
+    return {
+        "groups": lambda: mc.pairwise(two, {"a": hidden[1], "b": v}, groups),
+        "features": lambda: mc.pairwise("sum(x[:2]*z[:2])*exp(x[0]*z[2])", hidden[0], b),
+        "ranges z": lambda: mc.kernel_product(f, a, hidden[1], v, ranges=ranges),
+        "ranges v": lambda: mc.kernel_product(f, a, b, hidden[2], ranges=ranges),
+        "listed v": lambda: mc.edge_product(f, a, b, rows, columns, hidden[2]),
+        "listed rows": lambda: mc.edges(f, a, b, np.ma.masked_array(rows, rows > 0), columns),
+        "pointers": lambda: mc.csr_rows(np.ma.masked_array([0, 1, 3], [0, 1, 0])),
+        "normalized": lambda: mc.kernel_product(f, a, b, hidden[2], normalize="sum"),
+        "sparse": lambda: mc.kernel_product(f, sparse.csr_array(a), sparse.csr_array(b), hidden[2]),
+        "lazy": lambda: (keops.Vi(a) * keops.Vj(hidden[1])).sum_reduction(axis=1),
+    }
+
+
+def test_masks_are_not_lost_on_the_way_to_the_engine():
+    for name, call in masked_calls().items():
+        with pytest.raises(NotImplementedError, match="must have no mask"):
+            pytest.fail(f"{name}: {call()}")
 
 
 def test_lists_keep_masks_and_gradients():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
+from mercer import _array_likes
 from mercer.compat.pykeops import _calls, _matrices
 from mercer.compat.pykeops._nodes import (
     I_SIDE,
@@ -118,6 +119,7 @@ class GenericLazyTensor:
 
     @staticmethod
     def _array(x: Any, category: int) -> Node:
+        _array_likes.refuse_masked("LazyTensor", x=x)
         return Node("array", (), x.shape[-1], value=x, category=category)
 
     # What it is ----------------------------------------------------------------------------------
