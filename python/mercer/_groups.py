@@ -342,8 +342,13 @@ def plan(
     """The formula of one array a side for a text of groups with these numbers of features.
 
     Without `has_row` no number of x becomes `row`."""
+    if any(text.strip() in (entry["name"], *entry["aliases"]) for entry in _mercer.zoo_rows()):
+        raise ValueError(
+            "formula: a metric or kernel by its name has no groups; write its formula of them, as "
+            f'"sum((x.place - z.place)^2)". Received {text!r}'
+        )
     found = _Translation(_Text(text, {"x": dict(x), "z": dict(z)}), has_row)
-    formula = _mercer.formula_of(found.written(found.text.body))
+    formula = _mercer.parse(found.written(found.text.body))
     return Plan(formula, tuple(found.slots), found.row, found.col, found.reads_w)
 
 
