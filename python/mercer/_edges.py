@@ -15,6 +15,7 @@ import numpy as np
 
 from mercer import _array_likes, _groups, _libraries, _mercer, _verbs
 from mercer._types import ArrayT, FormulaLike, Parameter
+from mercer.errors import DtypeError
 
 __all__ = ["csr_rows", "edge_product", "edge_reduce", "edges"]
 
@@ -246,6 +247,9 @@ def edge_product(
             f"edge_product: v must be an array of {xp.__name__} of the shape [{count}] or "
             f"[{count}, E]. Received {tuple(factors.shape)} of {type(factors)}"
         )
+    is_real = not factors.is_complex() if is_torch(xp) else factors.dtype.kind in "biuf"
+    if not is_real:
+        raise DtypeError(f"edge_product: v must be real. Received {factors.dtype}")
     total: Any = None
     kind: Any = None
     for part in pairs.blocks():

@@ -51,6 +51,8 @@ def radius_neighbors(
         )
     step = max(1, _BLOCK // max(columns.shape[0], 1))
     options: dict[str, Any] = {**params, "col": col, "w": w}
+    if options.pop("out", None) is not None:
+        raise NotImplementedError("radius_neighbors: out is not offered. Received one")
     numbers: Any = row
     counts: Any = []
     indices: Any = []
@@ -59,6 +61,11 @@ def radius_neighbors(
         part = None if row is None else numbers[start : start + step]
         rows = first[start : start + step]
         block = _verbs.pairwise(f, rows, columns, row=part, i_offset=start, **options)
+        if block.ndim != 2:
+            raise ValueError(
+                "radius_neighbors: points, row, col, w and parameters must have no leading axes. "
+                f"Received ones that make values of the shape {tuple(block.shape)}"
+            )
         near = block <= radius
         counts.append(near.sum(-1))
         indices.append(xp.nonzero(near, **_AS_TUPLE.get(xp.__name__, {}))[1])

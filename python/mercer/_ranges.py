@@ -140,6 +140,7 @@ def call(verb: str, arguments: dict[str, Any]) -> Any:
     if getattr(x, "ndim", 0) < 2 or getattr(z, "ndim", 0) < 2:
         shapes = [tuple(getattr(points, "shape", ())) for points in (x, z)]
         raise ValueError(f"{verb}: x and z must have the shape [..., M, K]. Received {shapes}")
+    _check_lengths(verb, own, x.shape[-2], z.shape[-2])
     xp, blocks = _libraries.namespace_of(x), _blocks(ranges, x.shape[-2], z.shape[-2])
     weighted = given.get("w") is not None
     f = _mercer.formula_for(own["f"], verb, weighted, params)
@@ -158,6 +159,18 @@ def call(verb: str, arguments: dict[str, Any]) -> Any:
         return tuple(xp.concatenate(column, -2) for column in zip(*parts, strict=True))
     matrix = verb == "kernel_product" and own["v"].ndim > 1
     return xp.concatenate(parts, -2 if matrix else -1)
+
+
+def _check_lengths(verb: str, own: dict[str, Any], rows: int, columns: int) -> None:
+    """Arrays with something for each point: a part of them would be taken without a word."""
+    for name, count in (("row", rows), ("col", columns), ("v", columns)):
+        shape = tuple(getattr(own[name], "shape", ()))
+        has_columns = name == "v" and len(shape) > 1
+        if own[name] is not None and shape[-2 if has_columns else -1 :][:1] != (count,):
+            raise ValueError(
+                f"{verb}: {name} must have one {'row' if name == 'v' else 'value'} per point "
+                f"({count}). Received {shape}"
+            )
 
 
 def _values(own: dict[str, Any], kept: np.ndarray | None, xp: Any) -> dict[str, Any]:

@@ -201,6 +201,8 @@ def test_what_listed_pairs_cannot_have_is_refused():
         mc.edge_reduce(GAUSS, x, None, [0], [0], "argmin", h=1.0)
     with pytest.raises(ValueError, match="v must be"):
         mc.edge_product(GAUSS, x, None, [0], [0], points(4, 1), h=1.0)
+    with pytest.raises(mc.DtypeError, match="v must be real"):
+        mc.edge_product(GAUSS, x, None, [0], [0], np.ones(5, complex), h=1.0)
     with pytest.raises(ValueError, match="row must have the shape"):
         mc.edges("row*sum(x*z)", x, None, [0], [0], row=np.ones(4))
     with pytest.raises(ValueError, match="features"):
@@ -348,6 +350,13 @@ def test_what_blocks_cannot_have_is_refused():
     x, v, ranges = points(5, 2), np.ones(5), ([[0, 5]], [2], [[0, 1], [2, 3]])
     with pytest.raises(NotImplementedError, match="out is not offered"):
         mc.kernel_product("sum(x*z)", x, None, v, out=np.ones(5), ranges=ranges)
+    for count in (3, 4, 6):
+        with pytest.raises(ValueError, match=r"v must have one row per point \(5\)"):
+            mc.kernel_product("sum(x*z)", x, None, np.ones((count, 2)), ranges=ranges)
+        with pytest.raises(ValueError, match="col must have one value per point"):
+            mc.kernel_reduce("col*sum(x*z)", x, None, "sum", col=np.ones(count), ranges=ranges)
+    with pytest.raises(ValueError, match="row must have one value per point"):
+        mc.kernel_product("row*sum(x*z)", x, None, v, row=np.ones(6), ranges=ranges)
     with pytest.raises(ValueError, match="must not read j"):
         mc.kernel_product("j + sum(x*z)", x, None, v, ranges=ranges)
     with pytest.raises(NotImplementedError, match="ranges are offered by"):
@@ -395,5 +404,12 @@ def test_a_graph_of_the_nearest():
     np.testing.assert_allclose(values, np.sort(d, -1)[:, :4].ravel(), rtol=1e-13)
     with pytest.raises(ValueError, match="radius must be a number"):
         mc.radius_neighbors("euclidean", x, z, "near")
+    formula = "h*row*sum((x-z)^2)"
+    for batch in ({"h": [1.0, 2.0]}, {"row": np.ones((2, 13))}, {"z": np.stack([z, z])}):
+        options = {"h": 1.0, "row": np.ones(13), "z": z} | batch
+        with pytest.raises(ValueError, match="must have no leading axes"):
+            mc.radius_neighbors(formula, x, options.pop("z"), 1.0, **options)
+    with pytest.raises(NotImplementedError, match="out is not offered"):
+        mc.radius_neighbors("euclidean", x, z, 1.0, out=d)
     with pytest.raises(ValueError, match="x must have the shape"):
         mc.knn_graph("cityblock", x[None], z, 2)
