@@ -165,12 +165,12 @@ class _Text:
             raise self.error(f"'{name}' is not offered where features have groups")
         self.place += 1
         if name == "param":
-            start = self.place
-            while self.tokens[self.place].group().strip() != ")":
-                self.place += 1
-            self.place += 1
-            written = "".join(t.group() for t in self.tokens[start : self.place])
-            return f"param({written}"
+            rest = [token.group() for token in self.tokens[self.place :]]
+            length = next((n for n, word in enumerate(rest, 1) if word.strip() == ")"), None)
+            if length is None:
+                raise self.error("a '(' must be closed")
+            self.place += length
+            return f"param({''.join(rest[:length])}"
         arguments: list[list[Any]] = [[]]
         while True:
             arguments[-1] = self._list(")", ",")

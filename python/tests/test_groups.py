@@ -251,6 +251,7 @@ X = {"pos": np.ones((3, 2)), "tag": np.ones((3, 4))}
         ("reduce(x.pos, a + t, 0)", "'reduce' is not offered"),
         ("sum(w*x.pos) + sum(x.tag)", "weights w"),
         ("sum(x.pos", "must be closed"),
+        ("sum(x.pos) + param(a", "must be closed"),
         ("sqeuclidean", "by its name has no groups"),
         ("sum(x.pos) $", "unexpected character"),
         ("sum(x.pos);", "must be bindings"),
