@@ -106,8 +106,10 @@ class ProgressGate {
     asked_ = true;
     return !stopped_;
   }
+  /// Throws too when the caller wants to stop now: an interrupt that it has taken would be lost otherwise.
   void finish() {
-    if (asked_) (*progress_)(static_cast<double>(total_), static_cast<double>(total_));
+    const auto total = static_cast<double>(total_);
+    if (asked_ && !(*progress_)(total, total)) throw Cancelled();
   }
 
  private:

@@ -151,6 +151,15 @@ TEST_P(PoolOf, progress_cancels) {
   for (const int count : count_tasks(pool, 50)) EXPECT_EQ(count, 1);
 }
 
+/// A callback that has taken an interrupt says it once.
+TEST_P(PoolOf, progress_cancels_when_all_is_done) {
+  Pool pool(GetParam());
+  const Pool::Progress stop = [](double done, double total) { return done < total; };
+  const auto body = [](std::int64_t, int) { std::this_thread::sleep_for(30ms); };
+  EXPECT_THROW(pool.run(4 * GetParam(), body, &stop), Cancelled);
+  for (const int count : count_tasks(pool, 50)) EXPECT_EQ(count, 1);
+}
+
 TEST_P(PoolOf, exception_of_progress_reaches_the_caller) {
   Pool pool(GetParam());
   const Pool::Progress bad = [](double, double) -> bool { throw std::logic_error("progress"); };
