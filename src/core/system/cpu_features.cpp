@@ -61,6 +61,7 @@ void detect_instructions(CpuFeatures& cpu) {
   const bool f_dq_bw_vl = bit(seven.ebx, 16) && bit(seven.ebx, 17) && bit(seven.ebx, 30) && bit(seven.ebx, 31);
   cpu.avx512 = cpu.avx2 && saves_zmm && f_dq_bw_vl;
   cpu.avx512_bf16 = cpu.avx512 && bit(seven_one.eax, 5);
+  cpu.avx512_vnni = cpu.avx512 && bit(seven.ecx, 11);
   cpu.avx512_fp16 = cpu.avx512 && bit(seven.edx, 23);
 }
 
@@ -135,6 +136,7 @@ std::string CpuFeatures::to_text() const {
   add(avx2, "avx2");
   add(avx512, "avx512");
   add(avx512_bf16, "avx512_bf16");
+  add(avx512_vnni, "avx512_vnni");
   add(avx512_fp16, "avx512_fp16");
   return fmt::format("{};{}; L1d {} KiB, L2 {} KiB, L3 {} KiB", brand, sets.empty() ? " no vector set known" : sets,
                      l1d_bytes >> 10, l2_bytes >> 10, l3_bytes >> 10);

@@ -12,6 +12,7 @@ struct CpuFeatures {
   bool avx2 = false;         // AVX2 and FMA and F16C
   bool avx512 = false;       // AVX-512 F, DQ, BW and VL, and avx2
   bool avx512_bf16 = false;
+  bool avx512_vnni = false;
   bool avx512_fp16 = false;
   std::int64_t l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of one core; l3 of the complex that shares it
   std::string brand;
