@@ -105,14 +105,8 @@ void solve_of(const DenseJob& job, const DenseArray& a, const DenseArray& b, con
     Matrix<T> factor;
     const std::int64_t failed = factorise(matrix, memory, factor);
     set_info(job, info, matrix, failed);
-    for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat) {
-      const Matrix<T> target = item<T>(job, x, matrix, repeat);
-      if (failed != 0)
-        fill(target, nan_of<T>());
-      else
-        solve_into(item<T>(job, b, matrix, repeat), target, memory + column_memory,
-                   [&](Matrix<T> rhs) { solve_factored(tools.lapack, factor, job.lower, rhs); });
-    }
+    solve_repeats<T>(job, b, x, matrix, failed != 0, memory + column_memory,
+                     [&](Matrix<T> rhs) { solve_factored(tools.lapack, factor, job.lower, rhs); });
   });
 }
 

@@ -75,14 +75,8 @@ void solve_lu_of(const DenseJob& job, const DenseArray& a, const DenseArray& b, 
     const std::int64_t failed =
         factor_columns(tools.lapack, transposed ? given.transposed() : given, columns, in_place, pivots);
     set_info(job, info, matrix, failed);
-    for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat) {
-      const Matrix<T> target = item<T>(job, x, matrix, repeat);
-      if (failed != 0)
-        fill(target, nan_of<T>());
-      else
-        solve_into(item<T>(job, b, matrix, repeat), target, memory + column_memory,
-                   [&](Matrix<T> rhs) { solve_factored(tools.lapack, columns, pivots, transposed, rhs); });
-    }
+    solve_repeats<T>(job, b, x, matrix, failed != 0, memory + column_memory,
+                     [&](Matrix<T> rhs) { solve_factored(tools.lapack, columns, pivots, transposed, rhs); });
   });
 }
 
@@ -115,9 +109,8 @@ void lu_solve_of(const DenseJob& job, const DenseArray& lu, const DenseArray& pi
       copy(factor, packed);
       factor = packed;
     }
-    for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat)
-      solve_into(item<T>(job, b, matrix, repeat), item<T>(job, x, matrix, repeat), memory + column_memory,
-                 [&](Matrix<T> rhs) { solve_factored(tools.lapack, factor, swaps, transposed, rhs); });
+    solve_repeats<T>(job, b, x, matrix, false, memory + column_memory,
+                     [&](Matrix<T> rhs) { solve_factored(tools.lapack, factor, swaps, transposed, rhs); });
   });
 }
 

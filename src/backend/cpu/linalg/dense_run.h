@@ -101,6 +101,17 @@ void solve_into(Matrix<T> b, Matrix<T> x, char* scratch, const Solve& solve) {
   if (!direct) copy(target, x);
 }
 
+/// The right-hand sides of a matrix: each x solved, or NaN where its factors have failed.
+template <class T, class Solve>
+void solve_repeats(const DenseJob& job, const DenseArray& b, const DenseArray& x, std::int64_t matrix, bool failed,
+                   char* scratch, const Solve& solve) {
+  for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat) {
+    const Matrix<T> target = item<T>(job, x, matrix, repeat);
+    if (failed) fill(target, nan_of<T>());
+    else solve_into(item<T>(job, b, matrix, repeat), target, scratch, solve);
+  }
+}
+
 /// x = solve(triangle, b) for every matrix and its right-hand sides; a triangle that suits no routine is packed.
 template <class T, class Solve>
 void solve_by_triangle(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
@@ -116,9 +127,7 @@ void solve_by_triangle(const DenseJob& job, const DenseArray& a, const DenseArra
       copy(triangle, packed, triangle_part(job.lower));
       triangle = packed;
     }
-    for (std::int64_t repeat = 0; repeat < job.repeats; ++repeat)
-      solve_into(item<T>(job, b, matrix, repeat), item<T>(job, x, matrix, repeat), memory + column_memory,
-                 [&](Matrix<T> rhs) { solve(triangle, rhs); });
+    solve_repeats<T>(job, b, x, matrix, false, memory + column_memory, [&](Matrix<T> rhs) { solve(triangle, rhs); });
   });
 }
 
