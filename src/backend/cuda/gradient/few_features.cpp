@@ -29,17 +29,14 @@ FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& jo
       params_({&field_.problem.field.params, &field_.programs.uniforms, field_.problem.field.uniforms.size()}, job,
               workspace),
       size_(static_cast<std::int64_t>(size_of(job.type))) {
-  const auto points = [&](const JobSide& side) {
-    return PlainPanel{side.points, side.count, job.features, side.point_stride, side.feature_stride, 0, 0, {}};
-  };
   const auto values = [&](const JobSide& side) {
     return PlainPanel{side.user, side.count, 1, side.user_stride, 0, 0, 0, {}};
   };
   const auto columns = [&](const JobOperand& of, std::int64_t rows, std::int64_t row_stride, std::int64_t step) {
     return PlainPanel{of.array, rows, operands.outputs, row_stride, step, 0, 0, {}};
   };
-  if (!plan::are_points(kernels.plan->sides.x_streams)) x_ = points(job.x);
-  if (!plan::are_points(kernels.plan->sides.z_streams)) z_ = points(job.z);
+  if (!plan::are_points(kernels.plan->sides.x_streams)) x_ = panel_of(job.x, job.features);
+  if (!plan::are_points(kernels.plan->sides.z_streams)) z_ = panel_of(job.z, job.features);
   if (field_.reads.row) row_ = values(job.x);
   if (field_.reads.col) col_ = values(job.z);
   if (!operands.by_matrix)

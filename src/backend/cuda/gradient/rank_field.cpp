@@ -25,14 +25,11 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
       panels_(kernels, job, workspace),
       products_(kernels, job, panels_, job.x.count, false, workspace),
       steps_(rank_field_kernels(field_, job)) {
-  const auto points = [&](const JobSide& side) {
-    return PlainPanel{side.points, side.count, job.features, side.point_stride, side.feature_stride, 0, 0, {}};
-  };
   const auto factors = [&](const JobOperand& of, std::int64_t rows, std::int64_t row_stride, std::int64_t step) {
     return PlainPanel{of.array, rows, operands.outputs, row_stride, step, 0, 0, {}};
   };
-  x_ = points(job.x);
-  z_ = points(job.z);
+  x_ = panel_of(job.x, job.features);
+  z_ = panel_of(job.z, job.features);
   rows_ = factors(operands.rows, job.x.count, operands.rows.row_stride, operands.rows.col_stride);
   columns_ = factors(operands.coef, job.z.count, operands.coef.col_stride, operands.coef.row_stride);
   for (PlainPanel* panel : {&x_, &z_, &columns_, &rows_})

@@ -83,6 +83,9 @@ struct PlainPanel {
   std::int64_t ld = 0, place = 0;
   std::vector<std::int64_t> batch_steps;  // elements
 };
+inline PlainPanel panel_of(const JobSide& side, std::int64_t features) {
+  return {side.points, side.count, features, side.point_stride, side.feature_stride, 0, 0, {}};
+}
 void lay_out(PlainPanel& panel, const PairJob& job, Workspace& workspace);
 /// With `products` only where these leave pairs to who reads panels.
 void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspace,
