@@ -78,16 +78,8 @@ class Program {
     if (handle_ != nullptr) f_.destroy(&handle_);
   }
 
-  int create(const std::string& name, const std::string& text, const std::vector<NvrtcHeader>& headers) {
-    std::vector<std::string> kept;  // string_views need not end in 0
-    for (const NvrtcHeader& header : headers)
-      kept.insert(kept.end(), {std::string(header.name), std::string(header.text)});
-    std::vector<const char*> names, texts;
-    for (std::size_t i = 0; i < kept.size(); i += 2) {
-      names.push_back(kept[i].c_str());
-      texts.push_back(kept[i + 1].c_str());
-    }
-    return f_.create(&handle_, text.c_str(), name.c_str(), static_cast<int>(names.size()), texts.data(), names.data());
+  int create(const std::string& name, const std::string& text) {
+    return f_.create(&handle_, text.c_str(), name.c_str(), 0, nullptr, nullptr);
   }
 
   int compile(const std::vector<std::string>& options) {
@@ -346,10 +338,10 @@ bool Nvrtc::knows(std::string_view architecture) const {
   return std::find(architectures_.begin(), architectures_.end(), number) != architectures_.end();
 }
 
-NvrtcResult Nvrtc::compile(const std::string& name, const std::string& text, const std::vector<std::string>& options,
-                           const std::vector<NvrtcHeader>& headers) const {
+NvrtcResult Nvrtc::compile(const std::string& name, const std::string& text,
+                           const std::vector<std::string>& options) const {
   Program program(*functions_);
-  int status = program.create(name, text, headers);
+  int status = program.create(name, text);
   if (status == 0) status = program.compile(options);
   NvrtcResult result;
   result.log = program.log();

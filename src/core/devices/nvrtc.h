@@ -19,10 +19,6 @@ void add_library_folder(std::filesystem::path folder);
 /// The added folders, in the order of the calls, then those of installed toolkits.
 std::vector<std::filesystem::path> library_folders();
 
-struct NvrtcHeader {
-  std::string_view name, text;  // for #include "name"
-};
-
 struct NvrtcResult {
   bool ok = false;
   std::string cubin;  ///< machine code of one architecture; PTX for options that name a virtual one (compute_90)
@@ -43,8 +39,7 @@ class Nvrtc {
   bool knows(std::string_view architecture) const;
 
   /// Safe from many threads, which compile at once. `name` stands in the log's messages.
-  NvrtcResult compile(const std::string& name, const std::string& text, const std::vector<std::string>& options,
-                      const std::vector<NvrtcHeader>& headers = {}) const;
+  NvrtcResult compile(const std::string& name, const std::string& text, const std::vector<std::string>& options) const;
 
  private:
   const Functions* functions_;

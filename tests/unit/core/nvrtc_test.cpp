@@ -53,16 +53,6 @@ TEST(Nvrtc, virtual_architectures_give_ptx) {
   EXPECT_NE(result.cubin.find(".entry scale"), std::string::npos);
 }
 
-TEST(Nvrtc, headers_are_given_as_text) {
-  MERCER_NEEDS_NVRTC();
-  const std::string text = "#include \"four.cuh\"\nextern \"C\" __global__ void k(float* x) { *x = four(); }";
-  const std::vector<NvrtcHeader> headers = {{"four.cuh", "__device__ float four() { return 4.0f; }\n"}};
-  EXPECT_TRUE(nvrtc()->compile("k.cu", text, options_for("sm_80"), headers).ok);
-  const NvrtcResult missing = nvrtc()->compile("k.cu", text, options_for("sm_80"));
-  EXPECT_FALSE(missing.ok);
-  EXPECT_NE(missing.log.find("four.cuh"), std::string::npos);
-}
-
 TEST(Nvrtc, errors_come_with_the_log) {
   MERCER_NEEDS_NVRTC();
   const NvrtcResult result =
