@@ -10,7 +10,7 @@ namespace mercer::cpu {
 namespace {
 
 #if defined(__x86_64__)
-/// How many of them it has done.
+/// Whole vectors of 8; returns how many values they have.
 [[gnu::target("avx,f16c")]] std::int64_t widen_by_vectors(const Half* from, std::int64_t count, float* to) {
   std::int64_t i = 0;
   for (; i + 8 <= count; i += 8)
@@ -18,8 +18,8 @@ namespace {
   return i;
 }
 
-/// By vectors of the compiler.
-[[gnu::target("avx2")]] void widen_wide(const Bfloat16* from, std::int64_t count, float* to) {
+/// The compiler makes vectors of this loop.
+[[gnu::target("avx2")]] void widen_for_avx2(const Bfloat16* from, std::int64_t count, float* to) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
 #endif
@@ -36,7 +36,7 @@ void widen(const Half* from, std::int64_t count, float* to) {
 
 void widen(const Bfloat16* from, std::int64_t count, float* to) {
 #if defined(__x86_64__)
-  if (cpu_features().avx2) return widen_wide(from, count, to);
+  if (cpu_features().avx2) return widen_for_avx2(from, count, to);
 #endif
   for (std::int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i]);
 }
