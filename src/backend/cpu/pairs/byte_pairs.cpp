@@ -30,11 +30,6 @@ class BytePairsRun {
         line_(groups_ * group_ * (is_wide() ? 2 : 1)), workspaces_(run.workers) {}
 
   void operator()() {
-    pack_rows();
-    if (reads_sides_) {
-      pack_side_slots<float>(packs_.x, item_.x, rows_, item_.weights, params_.wide, row_slots_);
-      pack_side_slots<float>(packs_.z, item_.z, cols_, item_.weights, params_.wide, col_slots_);
-    }
     constexpr double kTaskTerms = 1 << 22;
     const std::int64_t panels = ceil_div(item_.z.count, cols_), tiles = ceil_div(item_.x.count, rows_);
     const double terms = static_cast<double>(item_.x.count) * static_cast<double>(item_.z.count) *
@@ -42,6 +37,11 @@ class BytePairsRun {
     const auto wanted = static_cast<std::int64_t>(terms / kTaskTerms);
     const std::int64_t across = std::clamp<std::int64_t>(wanted, 1, panels);
     const std::int64_t down = std::clamp<std::int64_t>(wanted / across, 1, tiles);
+    pack_rows(across * down);
+    if (reads_sides_) {
+      pack_side_slots<float>(packs_.x, item_.x, rows_, item_.weights, params_.wide, row_slots_);
+      pack_side_slots<float>(packs_.z, item_.z, cols_, item_.weights, params_.wide, col_slots_);
+    }
     run_(across * down, [&](std::int64_t task, int worker) {
       const std::int64_t q = task / down, part = task % down;
       run_panels(panels * q / across, panels * (q + 1) / across, tiles * part / down, tiles * (part + 1) / down,
@@ -75,12 +75,16 @@ class BytePairsRun {
     return sum_ == PairSum::product ? moved : line.squares - 2 * moved;
   }
 
-  void pack_rows() {
+  /// Progress says meanwhile that none of the `tasks` that follow is done.
+  void pack_rows(std::int64_t tasks) {
     constexpr std::int64_t kPoints = 64;
     const std::int64_t count = item_.x.count;
     lines_.reserve(checked_product({round_up(count, rows_), line_}));
     row_terms_.reserve(count * static_cast<std::int64_t>(sizeof(std::int32_t)));
-    run_(ceil_div(count, kPoints), [&](std::int64_t task, int worker) {
+    const Pool::Progress asked = [&](double, double) { return (*run_.progress)(0, static_cast<double>(tasks)); };
+    RunOptions run = run_;
+    if (run_.progress != nullptr) run.progress = &asked;
+    run(ceil_div(count, kPoints), [&](std::int64_t task, int worker) {
       AlignedBuffer& own = workspaces_[worker].line;
       own.reserve(groups_ * group_);
       for (std::int64_t p = task * kPoints; p < std::min(count, (task + 1) * kPoints); ++p)

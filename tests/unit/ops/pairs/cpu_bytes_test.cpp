@@ -152,6 +152,28 @@ TEST(CpuBytes, OneSetAndThreads) {
   });
 }
 
+/// Lines of so many rows, whose features do not lie together, take longer than progress waits.
+TEST(CpuBytes, ProgressGoesForwardAlone) {
+  constexpr std::int64_t kRows = 500000, kFeatures = 256;
+  const Array points = bytes(Dtype::int8, {kRows + 2 * kFeatures}, 1), z = bytes(Dtype::int8, {16, kFeatures}, 2);
+  const Tensor x(points.tensor().data, Dtype::int8, {kRows, kFeatures}, {1, 2}), zt = z;
+  const Array out(Dtype::float32, {kRows, 16});
+  TestContext context(targets().front());
+  context.set_ways("byte_sums");
+  context.set_threads(1);
+  double before = 0, all = 0;
+  int asked = 0;
+  Arguments arguments;
+  arguments.progress = [&](double done, double total) {
+    EXPECT_GE(done, before);
+    if (asked++ > 0) EXPECT_EQ(total, all);
+    before = done;
+    all = total;
+    return true;
+  };
+  pairwise("sum(x*z)", x, &zt, out, arguments, context);
+}
+
 TEST(CpuBytes, AreTakenForBytesAlone) {
   const std::string of_bytes = explain(Formula("sum((x-z)^2)"), {4096, 4096, 256}, Dtype::uint8, "auto");
   EXPECT_NE(of_bytes.find("\n* byte_sums: "), std::string::npos) << of_bytes;
