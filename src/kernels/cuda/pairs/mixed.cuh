@@ -38,5 +38,5 @@ MERCER_INLINE bool is_doubtful(float errors, float sum, float allowance) {
 MERCER_INLINE bool all_allowed(const MixedState& s, float tolerance) {
   return s.step > 0 && float_of(s.worst[0]) + float_of(s.worst[1]) <= tolerance * s.allowance;
 }
-// The same of values that are multiplied with v or folded.
+// Whether it serves all values that are multiplied with v or folded.
 MERCER_INLINE bool products_allowed(const MixedState& s) { return all_allowed(s, MIXED_PRODUCT_TOLERANCE); }
