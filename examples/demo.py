@@ -1,5 +1,5 @@
-"""A tour in a minute: handwritten digits told apart by a Laplace kernel, a map of them, then times
-of the peers, and of a GPU where there is one.
+"""A tour in a minute: a Laplace kernel classifies handwritten digits and a layout draws a map of
+them; then come times of the peers, and of a GPU where there is one.
 
 The classifier is kernel ridge regression on one-against-the-rest targets,
 
@@ -47,7 +47,7 @@ GPU_COLOR = "#0f766e"
 
 @dataclasses.dataclass
 class Digits:
-    """1797 pictures, pixels in [0, 1]; 1200 of them, those of ``order`` that come first, teach."""
+    """1797 pictures, pixels in [0, 1]; the first 1200 of ``order`` train the model."""
 
     pixels: np.ndarray
     labels: np.ndarray
@@ -69,7 +69,7 @@ def load() -> Digits:
 
 
 def classify(digits: Digits) -> np.ndarray:
-    """What the held-out pictures are taken for, in the order of ``digits.test``."""
+    """Predicted digits of the held-out pictures, in the order of ``digits.test``."""
     kernel = mc.laplace(p=1, bandwidth=BANDWIDTH)
     model = KernelRidgeClassifier(kernel, alpha=ALPHA)
     start = time.perf_counter()
@@ -172,7 +172,7 @@ def gpu_seconds(points: int) -> dict[str, float]:
         missing = str(error)
     finally:
         if missing:
-            print(f"\nno GPU measured: {missing}. The same calls run on NVIDIA's GPUs.")
+            print(f"\nno GPU measured: {missing}. NVIDIA's GPUs run these calls.")
     return {}
 
 
@@ -189,7 +189,7 @@ def gpu_times(points: int) -> Iterator[tuple[str, float]]:
 
 
 def print_gpu(lines: list[Line], times: dict[str, float]) -> None:
-    """The GPU's part of the table: beside the CPU's time of the same call."""
+    """The GPU's part of the table, each time compared with the CPU's for the same call."""
     formulas = {row.name: row.formula for row in rows.PAIRWISE}
     for name, seconds in times.items():
         on_cpu = next(line.seconds for line in lines if line.row == name)

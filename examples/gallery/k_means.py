@@ -2,11 +2,11 @@ r"""
 k-means: a photograph in twelve colours
 =======================================
 
-k-means looks for centres :math:`c_1 \dots c_k` of least :math:`\sum_i \min_j d(x_i, c_j)`, in
-turns: each point goes to the nearest centre, an ``argmin`` over pairs of which nothing is stored,
-and each centre goes to where the sum of distances to its points is least. For :math:`d = |x - c|^2`
-that is their mean. For any other distance another formula is enough: with :math:`d = |x - c|_1` the
-centres are medians, and the method is called k-medians.
+k-means looks for centres :math:`c_1 \dots c_k` of least :math:`\sum_i \min_j d(x_i, c_j)`, in two
+steps that alternate. Each point goes to the nearest centre, a search that stores no matrix of
+pairs; each centre goes to where the sum of distances to its points is least. For
+:math:`d = |x - c|^2` that is their mean. For any other distance another formula is enough: with
+:math:`d = |x - c|_1` the centres are medians, and the method is called k-medians.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@ r"""
 A Gaussian process on a grid of 35 200 pixels
 =============================================
 
-Where points are all pairs of some rows and some columns, and the kernel is a product of one of the
-rows and one of the columns, the kernel matrix is a Kronecker product :math:`K = K_1 \otimes K_2`.
+Where the points are all pairs of some rows and some columns, and the kernel is a kernel of the rows
+times a kernel of the columns, the kernel matrix is a Kronecker product :math:`K = K_1 \otimes K_2`.
 With the eigendecompositions :math:`K_i = Q_i \Lambda_i Q_i^T`, both parts of the likelihood are
 cheap:
 
@@ -29,7 +29,7 @@ mean = noisy.mean()
 y = (noisy - mean).ravel()
 
 # %%
-# A kernel of the rows times a kernel of the columns: the amplitude of 0.05 is that of the product.
+# The two factors are Matérn kernels; the amplitude of 0.05 is that of their product.
 
 
 def factors(bandwidth):

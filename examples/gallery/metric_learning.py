@@ -26,8 +26,8 @@ y = (table.target - table.target.mean()) / table.target.std()
 train, test = np.s_[:330], np.s_[330:]
 
 # %%
-# Without a round the distance is Euclidean: thirty of forty addends are noise. Five rounds learn
-# another one.
+# Without a round the distance is Euclidean, and thirty of its forty addends are noise. Five rounds
+# learn another metric.
 
 plain = RFMRegressor(alpha=10.0, n_rounds=0, random_state=0).fit(x[train], y[train])
 model = RFMRegressor(alpha=10.0, n_rounds=5, random_state=0).fit(x[train], y[train])
@@ -36,8 +36,8 @@ print(f"explained variance: {scores[0]:.2f}, with the learned metric {scores[1]:
 assert scores[1] > scores[0] + 0.05
 
 # %%
-# The diagonal of :math:`M` weighs the features. A measurement matters more than any column of noise
-# if its weight is above the largest weight of those.
+# The diagonal of :math:`M` weighs the features. A measurement matters if its weight is above
+# that of every column of noise.
 
 weights = model.feature_importances_
 matter = [name for k, name in enumerate(table.feature_names) if weights[k] > weights[10:].max()]
@@ -45,7 +45,7 @@ print("above all noise:", ", ".join(matter))
 assert {"bmi", "bp", "s5"} <= set(matter)
 
 # %%
-# Entries beside the diagonal say that features act together. The first eigenvector is the direction
+# Entries off the diagonal say that features act together. The first eigenvector is the direction
 # in which the function changes most.
 
 values, vectors = np.linalg.eigh(model.metric_)

@@ -7,9 +7,9 @@ With :math:`m` landmarks among :math:`n` points, a kernel matrix is approximated
 .. math:: K \approx K_{nm} K_{mm}^{-1} K_{mn} = \Phi \Phi^T, \qquad \Phi = K_{nm} K_{mm}^{-1/2} ,
 
 so that a linear model of the :math:`m` features :math:`\Phi` does what a kernel model would. The
-landmarks decide how good it is. Randomly pivoted Cholesky draws each one with probabilities in
-proportion to what those before leave of the diagonal of :math:`K`; drawing uniformly misses what is
-rare.
+landmarks decide how good it is. Randomly pivoted Cholesky draws each one with
+probabilities in proportion to what the earlier ones leave of the diagonal of :math:`K`; drawing
+uniformly misses what is rare.
 """
 
 import matplotlib.pyplot as plt
@@ -37,9 +37,8 @@ def fit(landmarks, count, seed):
 
 
 # %%
-# Each number of landmarks is drawn three times. A few landmarks cannot do more than cover the bulk
-# of the points, whichever way they are drawn; with more of them the pivoted ones also reach the
-# outliers.
+# Each number of landmarks is drawn three times. Few landmarks can only cover the bulk of the
+# points, however they are drawn; with more of them the pivoted ones also reach the outliers.
 
 counts = (10, 20, 40, 80, 160)
 ways = ("uniform", "rpcholesky")
@@ -52,7 +51,7 @@ for count, uniform, pivoted in zip(counts, *(v.mean(1) for v in left_out.values(
 assert left_out["rpcholesky"][-1].mean() < 0.7 * left_out["uniform"][-1].mean()
 
 # %%
-# A linear classifier of forty features is as good as it gets on these data.
+# A linear classifier of forty such features classifies most tumours right.
 
 model, features, _ = fit("rpcholesky", 40, 0)
 accuracy = RidgeClassifier(0.1).fit(features[train], y[train]).score(features[test], y[test])

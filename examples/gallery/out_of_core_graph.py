@@ -3,9 +3,9 @@ A graph of neighbours of points that are in a file
 ==================================================
 
 The points are small patches of a photograph, in a file that is read in chunks: a memory map under
-an array of Dask. The :math:`k` nearest neighbours of every patch are found chunk against chunk. A
-chunk of queries keeps the best :math:`k` so far while the other chunks pass by, so the memory is
-that of two chunks and of the result, however long the file is.
+an array of Dask. The :math:`k` nearest neighbours of every patch are found one pair of chunks at a
+time. Each chunk of queries keeps the best :math:`k` so far, so the memory is that of two chunks and
+of the result, however long the file is.
 
 The graph removes noise by non-local means: a pixel becomes the mean of the centres of similar
 patches, wherever in the picture they are,
@@ -49,8 +49,8 @@ direct, _ = mercer.knn("sum((x-z)^2)", windows.reshape(-1, 25)[some], windows.re
 np.testing.assert_allclose(values[some], direct, rtol=1e-5, atol=1e-6)
 
 # %%
-# Two patches of the same content are :math:`2 \cdot 25\, \sigma^2` apart because of the noise
-# alone.
+# The noise alone makes the squared distance of two patches of one content
+# :math:`2 \cdot 25\, \sigma^2`, which is subtracted before the weights are computed.
 
 beyond = np.maximum(values - 50 * 0.08**2, 0)
 weights = np.exp(-beyond / 0.1)

@@ -36,18 +36,18 @@ f, g, errors = np.zeros(800), np.zeros(800), []
 for _ in range(100):
     f = -epsilon * mc.kernel_reduce(step, x, z, "logsumexp", col=g / epsilon + log_b)
     sums = mc.kernel_reduce(step, z, x, "logsumexp", col=f / epsilon + log_a)
-    errors.append(np.abs(np.exp(sums + g / epsilon) - 1).mean())  # of the masses at z
+    errors.append(np.abs(np.exp(sums + g / epsilon) - 1).mean())  # masses at z
     g = -epsilon * sums
 print(f"the masses are off by {errors[0]:.1%} after one step, by {errors[-1]:.3%} after 100")
 assert errors[-1] < 0.01 < errors[0]
 
 # %%
-# The sum of both potentials against the weights is the mean cost of the plan and epsilon times its
+# The mean of both potentials, by the weights, is the mean cost of the plan plus epsilon times its
 # entropy relative to independent colours. It is far below the mean cost of independent colours.
 
 cost = f.mean() + g.mean()
 independent = mc.kernel_reduce("sum((x-z)^2)", x, z, "sum").mean() / 800
-print(f"mean squared way: {independent:.3f} for independent colours; regularised: {cost:.3f}")
+print(f"mean squared distance: {independent:.3f} for independent colours; regularised: {cost:.3f}")
 assert cost < 0.7 * independent
 
 # %%

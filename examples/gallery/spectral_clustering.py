@@ -3,13 +3,13 @@ Spectral clustering: a flower is cut out
 ========================================
 
 The points are pixels, joined by weights :math:`W_{ij} = k(x_i, x_j)` that are large for neighbours
-of one colour. With the degrees :math:`D = \mathrm{diag}(W 1)`, a partition of small normalised cut
-is found from the second eigenvector of the normalised Laplacian
+of one colour. With the degrees :math:`D = \mathrm{diag}(W 1)`, the normalised Laplacian is
 
-.. math:: L = I - D^{-1/2} W D^{-1/2} .
+.. math:: L = I - D^{-1/2} W D^{-1/2} ,
 
-It is the last but one of :math:`D^{-1/2} W D^{-1/2}`, and iterations find it by products alone: the
-matrix of all pairs of pixels is never stored.
+and the eigenvector of its second smallest eigenvalue gives a partition of small normalised cut.
+This vector belongs to the second largest eigenvalue of :math:`D^{-1/2} W D^{-1/2}`, and iterations
+find it by products alone: the matrix of all pairs of pixels is never stored.
 """
 
 import matplotlib.pyplot as plt

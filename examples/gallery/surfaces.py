@@ -3,8 +3,8 @@ Matching surfaces
 =================
 
 Two triangulated surfaces without corresponding points are compared by their varifolds. A triangle
-counts by its centre :math:`c_i`, its unit normal :math:`n_i` and its area :math:`a_i`, and surfaces
-have the inner product
+enters with its centre :math:`c_i`, its unit normal :math:`n_i` and its area :math:`a_i`, and the
+inner product of two surfaces is
 
 .. math:: \langle S, T \rangle = \sum_{ij} a_i a_j \, e^{-|c_i - c_j|^2 / s^2} (n_i \cdot n_j)^2 .
 

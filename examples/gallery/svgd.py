@@ -11,8 +11,8 @@ Each one moves by
     \big( k(x_j, x_i)\, \nabla \log p(x_j) + \nabla_{x_j} k(x_j, x_i) \big) .
 
 The first sum is a product of the kernel matrix with the gradients and pulls towards high density;
-the second one pushes particles apart. For a kernel of :math:`x - z` it is minus the gradient by
-:math:`x_i`, which ``kernel_gradient`` sums up.
+the second one pushes particles apart. For a kernel of :math:`x - z` it is minus the gradient of
+:math:`\sum_j k(x_j, x_i)` with respect to :math:`x_i`, which ``kernel_gradient`` computes.
 
 The density is a posterior that can be checked on a grid: logistic regression of two kinds of irises
 on one measurement, :math:`P(\text{virginica} \mid s) = 1 / (1 + e^{-(a s + b)})`, with normal
