@@ -57,7 +57,7 @@ int main() try {
 
   mercer::Arguments arguments;
   arguments.params = {{"h", 8.0}};
-  arguments.queue.stream = stream;  // `allocate` beside it takes a memory pool of one's own
+  arguments.queue.stream = stream;  // `queue.allocate` takes a memory pool of your own
   mercer::pairwise("exp(-sum(abs(x-z))/h)", x_there, &z_there, out, arguments);
   cuda("cuMemcpyAsync", std::uint64_t(result.data()), std::uint64_t(out.data), result.size() * sizeof(float), stream);
   cuda("cuStreamSynchronize", stream);

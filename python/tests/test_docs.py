@@ -300,6 +300,24 @@ def test_files_that_comments_name(folder):
     assert {path: names for path, names in found.items() if names} == {}
 
 
+def not_made(text: str) -> set[str]:
+    """Targets of make that a text names and that the Makefile lacks."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z][\w-]*):(?!=)", makefile, re.M))
+    calls = re.findall(r"(?:`|^)make((?:\s[a-z][\w-]*)+)(?:`|\s+#|$)", text, re.M)
+    return {target for call in calls for target in call.split()} - targets
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=named)
+def test_targets_that_pages_name(page):
+    assert not_made(page.read_text("utf-8")) == set()
+
+
+def test_targets_that_are_not_there_are_found():
+    text = "`make test lint gone`, `make\nwheels`\nmake demo   # a map\nmake lost\n"
+    assert not_made(text) == {"gone", "lost"}
+
+
 def test_files_that_are_not_there_are_found():
     gone = {"core/" + "nvrtc", "src/ir/" + "gone.h", "tools/" + "gone.py"}
     there = "`src/core/devices`, core/devices/nvrtc, plan/gpu/ways.h, tests/unit/ir, lower_*.cpp"
