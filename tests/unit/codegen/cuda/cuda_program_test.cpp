@@ -91,7 +91,7 @@ TEST(CudaProgram, TheCompilerTakesIt) {
                                cuda_text_of({f}) +
                                "}\nextern \"C\" __global__ void kernel(float* out, float x, float z) {\n"
                                "  for (int i = 0; i < 4; ++i) one(out + i, x * i, z);\n}\n";
-    const NvrtcResult result = mercer::testing::nvrtc_for_tests()->compile("kernel.cu", kernel, {"-arch=sm_90a"}, {});
+    const NvrtcResult result = mercer::testing::nvrtc_for_tests()->compile("kernel.cu", kernel, {"-arch=sm_90a"});
     EXPECT_TRUE(result.ok) << kernel << result.log;
   }
 }
