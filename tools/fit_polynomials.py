@@ -167,10 +167,6 @@ def centre(j):
     return 1 + mp.mpf(i) / 16 if i < 7 else (1 + mp.mpf(i) / 16) / 2
 
 
-def half_width(j):
-    return mp.mpf(1) / 32 if (j + 7) % 16 < 7 else mp.mpf(1) / 64
-
-
 def gal_entry(c, log, bits, slack):
     """r near 1/c whose logarithm is within 2^-slack ulp of a number of the type: no error."""
     if c == 1:

@@ -18,7 +18,6 @@ from nanobind.stubgen import StubGen
 # Where a function takes or gives integers beside values, A being the type of the arrays: what its
 # signature says for any library, and for NumPy's arrays, whose types have the type of the elements.
 _PAIR = (("tuple[A, A]", "tuple[A, I]"),)
-_INFO = (("tuple[A, A]", "tuple[A, I]"), ("tuple[tuple[A, A], A]", "tuple[tuple[A, A], I]"))
 _COUNTS = (("tuple[A, A, A]", "tuple[A, I, I]"),)
 _EVERY_REDUCE = 'Literal["sum", "max", "min", "argmax", "argmin", "logsumexp"]'
 INTEGERS = {

@@ -87,7 +87,6 @@ CASES = {
         (positive(2, 2), positive(N, N), np.array(0.3))),
 }  # fmt: skip
 COMPILED = ("cholesky with jitter", "solve_cholesky", "lu_solve", "eigh", "kron.solve with a shift")
-TWICE = ("cho_solve", "inv_quad_logdet", "solve_lu", "kron.solve with a shift")
 
 
 def symmetric(a):

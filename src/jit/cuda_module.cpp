@@ -51,18 +51,8 @@ CudaFunction::CudaFunction(CuFunction handle, std::string name, const CudaDevice
     : handle_(handle), name_(std::move(name)), device_(&device) {
   const CudaDriver& cuda = need_cuda("cuda");
   registers_ = attribute(cuda, kCuFunctionRegisters, handle);
-  local_bytes_ = attribute(cuda, kCuFunctionLocalBytes, handle);
   static_shared_ = attribute(cuda, kCuFunctionSharedBytes, handle);
   max_threads_ = attribute(cuda, kCuFunctionMaxThreads, handle);
-}
-
-int CudaFunction::blocks_per_multiprocessor(int threads, std::int64_t dynamic_shared) const {
-  const CudaScope scope(device_->index);
-  opt_in_to_shared(dynamic_shared);
-  int blocks = 0;
-  check_cuda(need_cuda("cuda").occupancy(&blocks, handle_, threads, static_cast<std::size_t>(dynamic_shared)),
-             "cuda: cuOccupancyMaxActiveBlocksPerMultiprocessor");
-  return blocks;
 }
 
 int CudaFunction::clusters_at_once(int cluster, int threads, std::int64_t dynamic_shared) const {

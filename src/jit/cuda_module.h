@@ -30,11 +30,6 @@ class CudaFunction {
   const std::string& name() const { return name_; }
   CuFunction handle() const { return handle_; }
   int registers() const { return registers_; }
-  int local_bytes() const { return local_bytes_; }      ///< spills and indexed arrays, a thread
-  int static_shared() const { return static_shared_; }  ///< bytes a block
-  int max_threads() const { return max_threads_; }      ///< a block may have
-  /// Blocks of this size that fit one multiprocessor at once.
-  int blocks_per_multiprocessor(int threads, std::int64_t dynamic_shared) const;
   /// Clusters of so many blocks that the device holds at once; 0 where the driver does not tell.
   int clusters_at_once(int cluster, int threads, std::int64_t dynamic_shared) const;
 
@@ -56,7 +51,7 @@ class CudaFunction {
   CuFunction handle_;
   std::string name_;
   const CudaDevice* device_;
-  int registers_ = 0, local_bytes_ = 0, static_shared_ = 0, max_threads_ = 0;
+  int registers_ = 0, static_shared_ = 0, max_threads_ = 0;
   mutable Mutex mutex_;
   mutable std::atomic<std::int64_t> opted_in_{0};  // bytes of dynamic shared memory
   mutable std::atomic<bool> shares_alike_{false};
@@ -89,8 +84,8 @@ class CudaModule {
   mutable std::map<std::string, CudaFunction> functions_;
 };
 
-/// Unloads the modules that nobody holds and returns their number. Waits for the devices; graphs that were captured
-/// with their kernels must not be launched again.
+/// Unloads the modules that nobody holds and returns their number, for tests, which count modules. It waits for the
+/// devices; graphs that were captured with their kernels must not be launched again.
 int trim_cuda_modules();
 /// Modules loaded now, and those of them whose kernels were compiled quickly.
 int cuda_module_count();

@@ -312,10 +312,6 @@ int cuFuncGetAttribute(int* value, int attribute, const void*) {
   return kSuccess;
 }
 int cuFuncSetAttribute(const void*, int, int) { return kSuccess; }
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void*, int, std::size_t) {
-  *blocks = 1;
-  return kSuccess;
-}
 int cuLaunchKernel(const void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared_bytes, void* stream, void** args, void**) {
   const auto& kernel = *static_cast<const emulator::Kernel*>(function);

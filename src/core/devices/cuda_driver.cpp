@@ -84,7 +84,6 @@ struct Table {
     take(driver.module_global, "cuModuleGetGlobal_v2");
     take(driver.function_attribute, "cuFuncGetAttribute");
     take(driver.set_function_attribute, "cuFuncSetAttribute");
-    take(driver.occupancy, "cuOccupancyMaxActiveBlocksPerMultiprocessor");
     take(driver.launch, "cuLaunchKernel");
   }
   void take_memory() {

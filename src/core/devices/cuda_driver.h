@@ -25,16 +25,14 @@ using CuPool = struct CuPoolHandle*;
 using CuPointer = std::uint64_t;
 
 // Values of the driver's enumerations that Mercer uses.
-inline constexpr int kCuSuccess = 0, kCuOutOfMemory = 2, kCuNotInitialized = 3, kCuNoDevice = 100,
-                     kCuInvalidImage = 200, kCuInvalidContext = 201, kCuNoBinary = 209, kCuUnsupportedPtx = 222,
-                     kCuNotReady = 600, kCuLaunchOutOfResources = 701;
-inline constexpr int kCuFunctionMaxThreads = 0, kCuFunctionSharedBytes = 1, kCuFunctionLocalBytes = 3,
-                     kCuFunctionRegisters = 4, kCuFunctionMaxDynamicShared = 8, kCuFunctionCarveout = 9,
-                     kCuFunctionNonPortableCluster = 14;
+inline constexpr int kCuSuccess = 0, kCuOutOfMemory = 2, kCuNotInitialized = 3, kCuInvalidImage = 200,
+                     kCuNoBinary = 209, kCuUnsupportedPtx = 222, kCuNotReady = 600;
+inline constexpr int kCuFunctionMaxThreads = 0, kCuFunctionSharedBytes = 1, kCuFunctionRegisters = 4,
+                     kCuFunctionMaxDynamicShared = 8, kCuFunctionCarveout = 9, kCuFunctionNonPortableCluster = 14;
 inline constexpr int kCuPointerMemoryType = 2, kCuPointerDevice = 9;
 inline constexpr int kCuLaunchCluster = 4, kCuLaunchProgrammaticSerialization = 6;
 inline constexpr unsigned kCuStreamNonBlocking = 1, kCuEventDefault = 0, kCuEventNoTiming = 2;
-inline constexpr int kCuCaptureThreadLocal = 1, kCuCaptureRelaxed = 2, kCuCaptureActive = 1;
+inline constexpr int kCuCaptureThreadLocal = 1, kCuCaptureRelaxed = 2;
 inline constexpr int kCuConditionalNode = 13, kCuConditionIf = 0, kCuConditionWhile = 1;
 inline constexpr unsigned kCuAssignDefault = 1, kCuSetDependencies = 1;
 
@@ -106,7 +104,6 @@ struct CudaDriver {
   int (*module_global)(CuPointer* pointer, std::size_t* bytes, CuModule module, const char* name);
   int (*function_attribute)(int* value, int attribute, CuFunction function);
   int (*set_function_attribute)(CuFunction function, int attribute, int value);
-  int (*occupancy)(int* blocks, CuFunction function, int block_threads, std::size_t dynamic_shared);
   int (*launch)(CuFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                 unsigned block_y, unsigned block_z, unsigned shared_bytes, CuStream stream, void** args, void** extra);
 

@@ -33,7 +33,6 @@ class ExecutableMemory {
   static std::int64_t limit();
 
   const void* data() const { return data_; }
-  std::size_t mapped_bytes() const { return mapped_; }
   /// `as<void(const float*, float*)>()` gives the function pointer.
   template <class Function>
   Function* as() const {

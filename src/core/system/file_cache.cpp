@@ -240,10 +240,6 @@ void FileCache::trim_now_and_then(std::int64_t written) {
   trim(stats().bytes > size_cap_ ? size_cap_ / 4 * 3 : size_cap_);
 }
 
-void FileCache::remove(std::string_view key) {
-  if (!directory_.empty() && !read_only_) ::unlink(path_of(key).c_str());
-}
-
 void FileCache::trim(std::int64_t cap_bytes) {
   if (directory_.empty() || read_only_) return;
   std::vector<Entry> entries = list(directory_);

@@ -41,7 +41,6 @@ class FileCache {
   std::optional<std::string> read(std::string_view key) const;
   /// False when nothing was kept.
   bool write(std::string_view key, std::string_view payload);
-  void remove(std::string_view key);
   /// Removes the oldest files until `cap_bytes` are left, and temporary files of dead writers.
   void trim(std::int64_t cap_bytes);
   void clear() { trim(0); }

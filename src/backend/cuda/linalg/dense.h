@@ -15,9 +15,6 @@ struct DenseInfo {
   std::vector<std::int64_t>* host = nullptr;
 };
 
-/// What info says of pivots out of range, which cannot be refused beforehand.
-inline constexpr std::int64_t kBadPivots = -2;
-
 void cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& out, const DenseInfo& info);
 void solve_cholesky(const DenseJob& job, const DenseArray& a, const DenseArray& b, const DenseArray& x,
                     const DenseInfo& info, bool overwrite_a);
