@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-import subprocess
 import sys
 from collections.abc import Sequence
+
+from git_output import git, knows
 
 LONGEST = 72
 OF_GIT = ("fixup! ", "squash! ", "amend! ")
@@ -48,15 +49,6 @@ def without_comments(text: str) -> str:
     return "\n".join(kept)
 
 
-def git(*words: str) -> str | None:
-    """What git prints; None where it fails or is not there."""
-    try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
 def default_range() -> str | None:
     """What HEAD has and main has not; the last commit on main itself; None without git."""
     for name in ("origin/main", "main"):
@@ -64,7 +56,7 @@ def default_range() -> str | None:
         if base and base != git("rev-parse", "HEAD"):
             return f"{base.strip()}..HEAD"
     ranges = {"HEAD~1": "HEAD~1..HEAD", "HEAD": "HEAD"}
-    return next((ranges[c] for c in ranges if git("rev-parse", "-q", "--verify", c)), None)
+    return next((ranges[c] for c in ranges if knows(c)), None)
 
 
 def commits(span: str) -> list[tuple[str, str]]:

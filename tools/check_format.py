@@ -21,18 +21,11 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from git_output import git, knows
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PATTERNS = ("*.cpp", "*.h", "*.c", "*.cuh", "*.inc")
 HUNK = re.compile(r"^@@ -\S+ \+(\d+)(?:,(\d+))? @@")
-
-
-def git(*words: str) -> str | None:
-    """What git prints; None where it fails or is not there."""
-    try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def default_base() -> str | None:
@@ -40,7 +33,7 @@ def default_base() -> str | None:
     for name in ("origin/main", "main"):
         if base := git("merge-base", name, "HEAD"):
             return base.strip()
-    return "HEAD" if git("rev-parse", "-q", "--verify", "HEAD") else None
+    return "HEAD" if knows("HEAD") else None
 
 
 def changed_lines(base: str) -> dict[pathlib.Path, list[tuple[int, int]]]:

@@ -7,21 +7,21 @@ Stubs are exempt.
 from __future__ import annotations
 
 import pathlib
-import subprocess
 import sys
+
+from git_output import git
 
 LIMIT, COLUMNS, PAGE = 800, 120, 150
 SUFFIXES = {".c", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".py", ".sh"}
 
 
 def main() -> int:
-    names = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    paths = [p for p in map(pathlib.Path, names) if p.suffix in SUFFIXES and p.is_file()]
+    told = git("ls-files", "--cached", "--others", "--exclude-standard")
+    if told is None:
+        raise SystemExit("check_sizes: the files must be those of a checkout of git.")
+    paths = [
+        p for p in map(pathlib.Path, told.splitlines()) if p.suffix in SUFFIXES and p.is_file()
+    ]
     pages = sorted(pathlib.Path("docs/kernels").glob("*.md"))
     limits = [(p, LIMIT) for p in paths] + [(p, PAGE) for p in pages]
     long = [

@@ -13,7 +13,6 @@ import argparse
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,6 +20,7 @@ import tempfile
 import zipfile
 
 import pythons
+from git_output import git
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SMOKE = ROOT / "tools" / "smoke_test.py"
@@ -66,10 +66,7 @@ def check_metadata(text: str) -> None:
 
 def tracked() -> set[str]:
     """Files of the repository; none where it is no checkout of git."""
-    if shutil.which("git") is None:
-        return set()
-    known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
-    return set(known.stdout.split("\n")) if known.returncode == 0 else set()
+    return set((git("ls-files", cwd=ROOT) or "").splitlines())
 
 
 def check_sdist(archive: pathlib.Path) -> None:

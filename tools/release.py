@@ -17,6 +17,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from git_output import git, knows
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 CMAKE = re.compile(r"project\(mercer VERSION ([0-9.]+)")
@@ -102,23 +104,15 @@ def unready(root: pathlib.Path, version: str) -> list[str]:
     return found
 
 
-def git(root: pathlib.Path, *words: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
 def unclean(root: pathlib.Path, version: str) -> list[str]:
     """Why this checkout cannot be tagged."""
     found = []
-    status = git(root, "status", "--porcelain")
+    status = git("status", "--porcelain", cwd=root)
     if status is None:
         return ["a release is made from a checkout of git"]
-    if status:
+    if status.strip():
         found.append(f"everything must be committed. Received {status.splitlines()[0].strip()} …")
-    if git(root, "rev-parse", "-q", "--verify", f"refs/tags/v{version}") is not None:
+    if knows(f"refs/tags/v{version}", cwd=root):
         found.append(f"the tag v{version} must be new")
     return found
 

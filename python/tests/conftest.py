@@ -27,8 +27,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def program(folder, name):
-    """A script of the checkout as a module."""
+    """A script of the checkout as a module; it imports its neighbours as if it ran itself."""
     path = ROOT / folder / f"{name}.py"
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(f"script_{name}", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
