@@ -19,12 +19,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from mercer import _array_likes, _jax_pairs, _jax_sharding, _mercer
 from mercer._derived import leaves, parsed
 from mercer._jax_pairs import Form, Pairs
+from mercer._jax_primitive import primitive
 
 _OPERATIONS = {"knn": "knn", "agop": "kernel_agop", "fold": "gradient_fold"}
 
@@ -226,16 +226,7 @@ def _batched(operands: Sequence[Any], axes: Sequence[Any], *, form: Form, count:
     return found, [0] * len(found)
 
 
-@functools.lru_cache(maxsize=256)
-def _program(form: Form, count: int) -> Any:
-    return jax.jit(functools.partial(folds_p.bind, form=form, count=count))
-
-
-folds_p = Primitive("mercer_folds")
-folds_p.multiple_results = True
-_jax_sharding.register(folds_p)
-folds_p.def_impl(lambda *operands, form, count: _program(form, count)(*operands))
-folds_p.def_abstract_eval(_abstract)
-mlir.register_lowering(folds_p, mlir.lower_fun(_lowered, multiple_results=True))
-ad.primitive_jvps[folds_p] = _jvp
-batching.primitive_batchers[folds_p] = _batched
+folds_p = primitive(
+    "folds", abstract=_abstract, lowered=_lowered, jvp=_jvp, batched=_batched, several=True,
+    is_partitioned=True,
+)  # fmt: skip

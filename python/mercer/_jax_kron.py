@@ -17,7 +17,6 @@ takes one more factor than the next one, and nothing has the size of the Kroneck
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -25,10 +24,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from mercer import _jax, _jax_sharding, _mercer
+from mercer._jax_primitive import primitive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,31 +311,22 @@ def _summed_to(array: Any, shape: Sequence[int]) -> Any:
 # ---- The rules. ---------------------------------------------------------------------------------
 
 
-def _primitive(name: str, shape: Any, lowered: Any, jvp: Any, transposed: Any, batched: Any) -> Any:
-    primitive = Primitive(f"mercer_kron_{name}")
+def _product_type(*operands: Any, form: Form) -> Any:
+    shape = form.shape(operands[0], operands[1 : 1 + len(form.turns)])
+    return jax.core.ShapedArray(shape, operands[0].dtype)
 
-    @functools.lru_cache(maxsize=256)
-    def program(settings: tuple) -> Any:
-        return jax.jit(functools.partial(primitive.bind, **dict(settings)))
 
-    primitive.def_impl(lambda *operands, **s: program(tuple(s.items()))(*operands))
-    primitive.def_abstract_eval(
-        lambda *operands, **s: jax.core.ShapedArray(shape(*operands, **s), operands[0].dtype)
+def _tangent_type(*operands: Any, form: Form, given: Sequence[bool]) -> Any:
+    return jax.core.ShapedArray(
+        _tangent_shape(*operands, form=form, given=given), operands[0].dtype
     )
-    mlir.register_lowering(primitive, mlir.lower_fun(lowered, multiple_results=False))
-    ad.primitive_jvps[primitive] = jvp
-    ad.primitive_transposes[primitive] = transposed
-    batching.primitive_batchers[primitive] = batched
-    return primitive
 
 
-def _product_shape(*operands: Any, form: Form) -> tuple[int, ...]:
-    return form.shape(operands[0], operands[1 : 1 + len(form.turns)])
-
-
-product_p = _primitive(
-    "product", _product_shape, _call_handler, _product_jvp, _product_transposed, _product_batched
-)
-tangent_p = _primitive(
-    "tangent", _tangent_shape, _sum_of_products, _tangent_jvp, _tangent_transposed, _tangent_batched
-)
+product_p = primitive(
+    "kron_product", abstract=_product_type, lowered=_call_handler, jvp=_product_jvp,
+    batched=_product_batched, transposed=_product_transposed,
+)  # fmt: skip
+tangent_p = primitive(
+    "kron_tangent", abstract=_tangent_type, lowered=_sum_of_products, jvp=_tangent_jvp,
+    batched=_tangent_batched, transposed=_tangent_transposed,
+)  # fmt: skip

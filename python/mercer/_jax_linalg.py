@@ -21,10 +21,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
-from mercer import _jax, _jax_sharding, _linalg_calls, _mercer
+from mercer import _jax, _jax_primitive, _jax_sharding, _linalg_calls, _mercer
 from mercer import _linalg_tangents as moves
 
 # ---- What tangents are written in. --------------------------------------------------------------
@@ -134,20 +133,14 @@ def _mapped(primitive: Any, operands: Sequence[Any], axes: Sequence[Any], **sett
     return found, [0] * len(found)
 
 
-def _primitive(name: str, results: Callable, lowered: Callable, jvp: Callable) -> Any:
-    primitive = Primitive(f"mercer_{name}")
-    primitive.multiple_results = True
+def _primitive(name: str, results: Callable, lowered: Callable, jvp: Callable, **more: Any) -> Any:
+    def batched(operands: Sequence[Any], axes: Sequence[Any], **settings: Any) -> tuple:
+        return _mapped(made, operands, axes, **settings)
 
-    @functools.lru_cache(maxsize=256)
-    def program(settings: tuple) -> Any:
-        return jax.jit(functools.partial(primitive.bind, **dict(settings)))
-
-    primitive.def_impl(lambda *operands, **s: program(tuple(s.items()))(*operands))
-    primitive.def_abstract_eval(results)
-    mlir.register_lowering(primitive, mlir.lower_fun(lowered, multiple_results=True))
-    ad.primitive_jvps[primitive] = jvp
-    batching.primitive_batchers[primitive] = functools.partial(_mapped, primitive)
-    return primitive
+    made = _jax_primitive.primitive(
+        name, abstract=results, lowered=lowered, jvp=jvp, batched=batched, several=True, **more
+    )
+    return made
 
 
 def _moves(tangent: Any) -> bool:
@@ -190,24 +183,23 @@ def _solver(name: str, lowered: Callable, moved: Callable, transposed: Callable)
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **settings: Any) -> tuple:
         *factors, _ = primals
-        x = primitive.bind(*primals, **settings)[0]
+        x = made.bind(*primals, **settings)[0]
         parts = [tangents[-1]] if _moves(tangents[-1]) else []
         da = moved(factors, tangents[:-1], settings)
         parts += [] if da is None else [-matmul(da, x)]
         if not parts:
             return [x], [_jax_sharding.zero(x)]
-        return [x], primitive.bind(*factors, sum(parts[1:], parts[0]), **settings)
+        return [x], made.bind(*factors, sum(parts[1:], parts[0]), **settings)
 
     def transpose(cotangents: Sequence[Any], *operands: Any, **settings: Any) -> list[Any]:
         *factors, _ = operands
         skipped = [None] * len(factors)
         if not _moves(cotangents[0]):
             return [*skipped, None]
-        return [*skipped, *primitive.bind(*factors, cotangents[0], **transposed(settings))]
+        return [*skipped, *made.bind(*factors, cotangents[0], **transposed(settings))]
 
-    primitive = _primitive(name, _solution, lowered, jvp)
-    ad.primitive_transposes[primitive] = transpose
-    return primitive
+    made = _primitive(name, _solution, lowered, jvp, transposed=transpose)
+    return made
 
 
 def _cho_solve(factor: Any, b: Any, **settings: Any) -> list[Any]:

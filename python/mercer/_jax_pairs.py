@@ -24,12 +24,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import ad
 
 from mercer import _jax_sharding, _jax_steps
 from mercer._array_likes import computing_type
 from mercer._derived import SWAPPED, derivative, field_of, leaves, swapped_text
+from mercer._jax_primitive import primitive
 from mercer._jax_sharding import Rule, factors, partitioned
 
 # On GPUs JAX's own choice for float32 keeps eleven binary digits.
@@ -503,16 +503,7 @@ def _abstract(*operands: Any, form: Form) -> Any:
     return _jax_sharding.result_type(shape, computing_type(dtype), operands)
 
 
-@functools.lru_cache(maxsize=256)
-def _program(form: Form) -> Any:
-    return jax.jit(functools.partial(pairs_p.bind, form=form))
-
-
-pairs_p = Primitive("mercer_pairs")
-_jax_sharding.register(pairs_p)
-pairs_p.def_impl(lambda *operands, form: _program(form)(*operands))
-pairs_p.def_abstract_eval(_abstract)
-mlir.register_lowering(pairs_p, mlir.lower_fun(_lowered, multiple_results=False))
-ad.primitive_jvps[pairs_p] = _jvp
-ad.primitive_transposes[pairs_p] = _transposed
-batching.primitive_batchers[pairs_p] = _batched
+pairs_p = primitive(
+    "pairs", abstract=_abstract, lowered=_lowered, jvp=_jvp, batched=_batched,
+    transposed=_transposed, is_partitioned=True,
+)  # fmt: skip
