@@ -107,7 +107,7 @@ def check_wheel(wheel: pathlib.Path, release: bool) -> None:
 
 
 def check_symbols(wheel: pathlib.Path) -> None:
-    """By auditwheel and abi3audit, which stand beside this interpreter."""
+    """Looks at symbols with auditwheel and abi3audit of this interpreter's environment."""
     told = run(sys.executable, "-m", "auditwheel", "show", wheel)
     if "manylinux_2_" not in told or re.search(r"libstdc\+\+|GLIBCXX|libfmt", told):
         fail("auditwheel must find glibc alone", told)
@@ -117,7 +117,7 @@ def check_symbols(wheel: pathlib.Path) -> None:
 
 
 def try_package(python: str, package: pathlib.Path, *others: str) -> None:
-    """In a fresh environment; the smoke test sees that environment's programs only."""
+    """Installs it into a fresh environment, whose programs alone the smoke test sees."""
     with tempfile.TemporaryDirectory(prefix="mercer-check-") as folder:
         own = pathlib.Path(folder, "env")
         run(python, "-m", "venv", own)

@@ -17,7 +17,7 @@ Counts = dict[str, tuple[int, int]]  # lines that were reached, and all
 
 
 def of_files(content: dict) -> Counts:
-    """By the path from the root, or from the installed package on."""
+    """Counts of each file, named by its path from the root, or from the installed package on."""
     files = content["files"]
     if isinstance(files, list):
         return {f["filename"]: (f["line_covered"], f["line_total"]) for f in files}

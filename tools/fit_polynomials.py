@@ -84,7 +84,7 @@ def fit(f, low, high, powers, bits, fixed=None, weight=None):
         if power in fixed:
             continue
         rest = [p for p in powers if p not in fixed]
-        # With the lowest power taken out of target and basis the basis is a Chebyshev system,
+        # The lowest power is taken out of target and basis: the basis is then a Chebyshev system,
         # which Remez needs.
         lead = rest[0]
         target = lambda x: (f(x) - sum(c * x**p for p, c in fixed.items())) / x**lead

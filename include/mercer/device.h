@@ -61,8 +61,8 @@ class Context {
 
   /// Threads that a call uses, the calling one among them.
   int threads() const;
-  /// From 1 to 4096; 0 for the machine's own number. Results do not depend on it, but for the last
-  /// bits of linalg on the CPU.
+  /// The count is from 1 to 4096, or 0 for the machine's own number. Only the last bits of linalg on
+  /// the CPU depend on it.
   void set_threads(int count);
   Target target() const;  ///< of calls on the CPU
   /// For calls from now on. Throws unsupported when this machine cannot run it.

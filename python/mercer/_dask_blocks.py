@@ -131,7 +131,7 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 def _logsumexp(a: Any, b: Any) -> Any:
-    """By the larger one. CuPy's logaddexp makes NaN of two infinities."""
+    """log(exp(a) + exp(b)); CuPy's own logaddexp makes NaN of two infinities."""
     a = a.astype(np.float64)
     top = np.maximum(a, b)
     shift = np.where(np.isfinite(top), top, 0)

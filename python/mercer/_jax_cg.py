@@ -238,7 +238,7 @@ def _minres(
         direction = _quotient(goes, v - beside * d - above * d_before, diagonal)
         x = x + jnp.where(goes, fresh_cosine * left, 0) * direction
         left = jnp.where(goes, -fresh_sine * left, left)
-        # With the space used up, or as many steps as it has dimensions, a residual is measured.
+        # A residual is measured when the space is used up, or after as many steps as it has axes.
         ends = (longer <= eps * (jnp.abs(alpha) + beta)) | (steps >= len(r))
         ends |= (left**2 <= bound) | (count + 1 >= most)
         turns = cosine, sine, fresh_cosine, fresh_sine

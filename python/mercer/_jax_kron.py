@@ -217,14 +217,14 @@ def _tangent_transposed(
 
 # ---- Gradients. ---------------------------------------------------------------------------------
 
-# On GPUs JAX's own choice for float32 keeps eleven binary digits.
+# JAX's own choice for float32 keeps eleven binary digits on GPUs.
 _FULL = jax.lax.Precision.HIGHEST
 
 
 def _gradients(
     x: Any, factors: Sequence[Any], g: Any, form: Form, shapes: Sequence[tuple[int, ...] | None]
 ) -> list[Any]:
-    """By those operands of the product that have a shape here; others need not be there."""
+    """Gradients by those operands that have a shape here; others need not be there."""
     count = 1 + len(factors)
     found: list[Any] = [None] * len(shapes)
     if len(shapes) > count and shapes[count] is not None:

@@ -278,7 +278,7 @@ def _lu_factor(a: Any) -> tuple[Any, Any, Any]:
 
 
 def _answer(name: str, found: Any, info: Any, check: bool, a: Any, **options: Any) -> Any:
-    """With check=True an eager call raises as the engine does, of the same matrices."""
+    """The results; with check=True an eager call raises where the engine would."""
     if not check:
         return found, info
     if not isinstance(info, jax.core.Tracer) and bool((info != 0).any()):
@@ -330,7 +330,7 @@ def cho_solve(factor: Any, b: Any, *, lower: bool = True) -> Any:
 
 
 def _double(array: Any) -> Any:
-    """In the dtype of sums: float64, where JAX has it."""
+    """The array in the dtype of sums: float64, where JAX has it."""
     return array.astype(jnp.float64) if jax.config.jax_enable_x64 else array
 
 
@@ -428,7 +428,7 @@ VERBS: dict[str, Callable[..., Any]] = {name: globals()[name] for name in _linal
 
 
 def kron_solve(factors: Sequence[Any], b: Any, shift: Any) -> Any:
-    """By the eigenvectors of the factors, and differentiated by the factors."""
+    """Solves by the eigenvectors of the factors; gradients are those by the factors."""
     from mercer import kron
 
     shift = jnp.reshape(jnp.asarray(shift, b.dtype), ())

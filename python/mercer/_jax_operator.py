@@ -311,5 +311,5 @@ def is_known(*values: Any) -> bool:
 
 
 def double(array: Any) -> Any:
-    """In the dtype of sums: float64, where JAX has it."""
+    """The array in the dtype of sums: float64, where JAX has it."""
     return array.astype(jnp.float64) if jax.config.jax_enable_x64 else array

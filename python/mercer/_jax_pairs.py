@@ -32,7 +32,7 @@ from mercer._derived import SWAPPED, derivative, field_of, leaves, swapped_text
 from mercer._jax_primitive import primitive
 from mercer._jax_sharding import Rule, factors, partitioned
 
-# On GPUs JAX's own choice for float32 keeps eleven binary digits.
+# JAX's own choice for float32 keeps eleven binary digits on GPUs.
 FULL = jax.lax.Precision.HIGHEST
 # Axes behind the leading ones; of a parameter ("p:name") there are none.
 _TRAILING = {"x": 2, "z": 2, "row": 1, "col": 1, "w": 1, "v": 2, "amplitude": 2, "coef": 2}
@@ -121,7 +121,7 @@ class Pairs:
         return jnp.ones((1, points.shape[-2]), self.type)
 
     def swapped(self) -> Pairs:
-        """With the roles of rows and columns exchanged."""
+        """Pairs with the roles of rows and columns exchanged."""
         names = {"row": "col", "col": "row", "x": "z", "z": "x"}
         arrays = {names.get(name, name): array for name, array in self.arrays.items()}
         if "z" not in self.arrays:
@@ -154,7 +154,7 @@ class Pairs:
         return dataclasses.replace(self, f=text, arrays=arrays, numbers=numbers)
 
     def with_outputs(self) -> Pairs:
-        """With one more leading axis, the last one: directions may vary along it."""
+        """Pairs with one more leading axis, the last one, along which directions may vary."""
         axes = max(
             (a.ndim - _TRAILING.get(n, 0) for n, a in self.arrays.items() if n != "w"), default=0
         )
@@ -189,7 +189,7 @@ def product(pairs: Pairs, v: Any) -> Any:
 
 
 def field(pairs: Pairs, wrt: str, coef: Any, amplitude: Any = None) -> Any:
-    """By x, w or t, and by z or s of the rows z: [..., O, N, K]. Weights of z are given swapped."""
+    """The field by x, w, t, or by z, s of the rows z, whose weights are swapped: [..., O, N, K]."""
     given = {"coef": coef} if amplitude is None else {"amplitude": amplitude, "coef": coef}
     return _bind(pairs, "field", wrt, **given)
 
@@ -400,7 +400,7 @@ def _one_by_one(bind: Callable[..., Any], operands: Sequence[Any], axes: Sequenc
 
 
 def _lowered(*operands: Any, form: Form) -> Any:
-    """In shards, the points that are both sides are two operands: rows, and all columns."""
+    """Calls the engine, on each shard where the call is divided over devices."""
     pairs, _ = unpacked(operands, form)
     shapes = [o.shape for o in operands]
     shape = form.shape(shapes)

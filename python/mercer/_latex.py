@@ -41,7 +41,7 @@ class _Part(NamedTuple):
     is_open: bool = False
 
     def inside(self, strength: int) -> str:
-        """In parentheses, unless it binds so tightly."""
+        """The text, in parentheses unless it binds this tightly."""
         return self.text if self.strength >= strength else rf"\left({self.text}\right)"
 
 

@@ -246,7 +246,7 @@ def ceil(a: mercer._types.ExprLike) -> Expr:
     """The smallest whole number not below a."""
 
 def round(a: mercer._types.ExprLike) -> Expr:
-    """To the nearest whole number, ties to even."""
+    """The nearest whole number, ties to even."""
 
 def minimum(a: mercer._types.ExprLike, b: mercer._types.ExprLike) -> Expr:
     """The smaller of two; NaN wins."""

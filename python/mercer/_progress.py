@@ -181,7 +181,7 @@ def silent() -> Iterator[None]:
 
 
 def between(first: float, last: float, note: str = "") -> contextlib.AbstractContextManager[None]:
-    """From one share to the other of the fit that runs here."""
+    """A part of the fit that runs here: from one share of it to the other."""
     fit = current()
     return contextlib.nullcontext() if fit is None else fit.between(first, last, note)
 

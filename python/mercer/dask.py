@@ -502,7 +502,7 @@ class KernelOperator:
             self._weights[:, 0], found.shape)  # fmt: skip
 
     def _multiply(self, columns: Any) -> Any:
-        """By the formula alone."""
+        """The product with the kernel matrix, without ridge and weights."""
         rows = (self.x.chunks[0], columns.shape[1:])
         v = da.from_array(columns, chunks=rows, name=False)
         own = type(self.x._meta)

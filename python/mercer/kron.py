@@ -359,7 +359,7 @@ def _is_jax(array: _typing.Any) -> bool:
 
 
 def _is_traced(array: _typing.Any) -> bool:
-    """By JAX, which has no values to look at: what fails there is infinite or NaN."""
+    """Whether JAX traces it and it has no values: what fails there is infinite or NaN."""
     return _is_jax(array) and isinstance(array, _sys.modules["jax"].core.Tracer)
 
 

@@ -292,7 +292,7 @@ nb::object uninitialised(Library& library, nb::handle like, Dtype dtype, const s
   return library.empty(extents, nb::arg("dtype") = type, nb::arg("device") = like.attr("device"));
 }
 
-/// With NaN, or -1, where no call has written yet.
+/// Fills an array that no call has written with NaN, or -1.
 void poison(const nb::object& array, Dtype dtype) {
   const double value = dtype <= Dtype::float64 ? std::numeric_limits<double>::quiet_NaN() : -1;
   for (const char* fill : {"fill_", "fill"})

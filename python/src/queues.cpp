@@ -119,7 +119,7 @@ void* CallQueue::workspace_memory(std::int64_t bytes, std::uintptr_t alignment) 
   return memory.data;
 }
 
-/// From the library's C table. The memory goes back with the call: a caching allocator hands it out again to work
+/// Takes memory from the library's C table. It goes back with the call: a caching allocator hands it out again to work
 /// behind ours in the same stream.
 void* CallQueue::exchange_memory(std::int64_t bytes) {
   DLTensor prototype{};

@@ -19,7 +19,7 @@ class CallQueue {
 
   /// The queue of a call on x: the current stream of its library on its device.
   Queue open(const Array& x);
-  /// From now on scratch memory lies in this array instead. Throws unless it is a contiguous one of uint8 on x's
+  /// Makes scratch memory lie in this array from now on. Throws unless it is a contiguous one of uint8 on x's
   /// device.
   void use_workspace(nb::handle workspace, const Array& x);
   /// The workspace of a call on the CPU, of at least so many bytes.

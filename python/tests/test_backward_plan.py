@@ -196,7 +196,7 @@ def test_names_that_a_pass_does_not_take():
     "f", [GAUSS, "r = sqrt(sum((x-z)^2))/h; (1+r)*exp(-r)", "tanh(sum(x*z)/h)*row+col"]
 )
 def test_both_sides_at_once_are_those_of_a_recorded_backward(f, choice, monkeypatch):
-    """With factors and with a matrix, of a batch whose x is shared, and inside vmap by passes."""
+    """Gradients with factors, with a matrix, of a batch that shares x, and by passes in vmap."""
     from mercer._torch import passes
 
     monkeypatch.setattr(passes, "BOTH_SIDES", choice)
@@ -247,7 +247,7 @@ def test_points_of_a_cosine_pay_by_the_row_of_the_device(device, is_taken):
 
 
 def test_a_matrix_times_points_is_a_pass_where_that_is_sooner():
-    """On CUDA, in float32; BLAS has it elsewhere, and a product u v' is never a matrix."""
+    """Only CUDA's float32 has it; BLAS serves elsewhere, and a product u v' is never a matrix."""
     for weights, doubles, device, is_pass in (
         ("matrix", False, 0, True), ("matrix", True, 0, False), ("matrix", False, -1, False),
         ("factors", False, 0, False),

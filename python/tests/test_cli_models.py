@@ -221,7 +221,7 @@ def test_a_file_names_nothing_but_what_a_model_has(capsys, words):
 
 
 def state() -> list:
-    """Of the estimator in the model: [name, value] of each attribute."""
+    """The estimator in the model: [name, value] of each attribute."""
     with np.load("m.npz") as found:
         return json.loads(str(found["model"]))["estimator"][1][1]
 

@@ -340,7 +340,7 @@ def test_zoo_of_gradients(draw, device):
 
 
 def gradient(multiply, accumulate, epilogue, a, b, c, d):
-    """By functions of numbers, feature by feature."""
+    """The gradient from functions of numbers, feature by feature."""
     a, b, c, d = map(wide, (a, b, c, d))
     state = torch.zeros(OUTPUTS, N, M, dtype=torch.float64)
     for k in range(K):

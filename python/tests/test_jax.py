@@ -132,7 +132,7 @@ def test_refused(name):
         jax.block_until_ready(call(jnp.asarray(X), jnp.asarray(Z)))
 
 
-# With 64-bit types, which JAX has for a whole process or not at all.
+# A program with 64-bit types, which JAX has for a whole process or not at all.
 WIDE = """
     import jax, numpy as np
     jax.config.update("jax_enable_x64", True)

@@ -319,7 +319,7 @@ def test_refused(name, how):
         how(call)(*map(jnp.asarray, (X, F, G)))
 
 
-# With 64-bit types, which JAX has for a whole process or not at all.
+# A program with 64-bit types, which JAX has for a whole process or not at all.
 WIDE = """
     import jax, numpy as np
     jax.config.update("jax_enable_x64", True)

@@ -100,7 +100,7 @@ def taken(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_values_are_those_of_numpy(name):
-    """By the same function of the engine, but for the jitter, which is added apart."""
+    """Both come from one function of the engine, but for the jitter, which is added apart."""
     function, inputs = taken(name)
     wanted = jax.tree.leaves(function(*map(np.asarray, inputs)))
     results = [function(*inputs)]

@@ -25,7 +25,7 @@ EPS = np.finfo("d").eps
 
 @pytest.fixture(autouse=True)
 def float64():
-    """With programs that are compiled quickly, since each serves a few small calls."""
+    """64-bit types; programs are compiled quickly, since each serves a few small calls."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_disable_most_optimizations", True)
@@ -261,7 +261,7 @@ def test_sketch_and_project():
     ("largest", None), ("smallest", 48), ("magnitude", 48),
 ])  # fmt: skip
 def test_the_end_of_a_spectrum(which, basis):
-    """By the whole matrix, and by Krylov's method where n is above the vectors of its basis."""
+    """The whole matrix gives it, or Krylov's method where n is above the vectors of its basis."""
     half = np.random.default_rng(3).normal(size=(100, 100))
     a = (half + half.T) / 2
     values, k = np.linalg.eigvalsh(a), 3

@@ -246,7 +246,7 @@ def test_views_are_read_where_they_lie(home):
 
 
 def test_overwriting(home):
-    # On CUDA small matrices are solved with in registers: overwrite_a then leaves a as it is.
+    # CUDA solves with small matrices in registers: overwrite_a then leaves a as it is.
     a, b = kernel(100, "d"), np.random.default_rng(5).normal(size=(100, 2))
 
     def fresh(array):

@@ -255,7 +255,7 @@ def test_cusolvermp(shape):
         for n, block in ((41, 8), (300, 64), (1000, 128)):
             for dtype in DTYPES:
                 solved(grid, n, block, dtype)
-        # On two rows of GPUs the library names another pivot of a singular matrix than the first.
+        # The library names another pivot of a singular matrix than the first on two rows of GPUs.
         refused(grid, pivot=r"\d+")
 
 

@@ -24,7 +24,7 @@ def home(request):
 
 
 def exact_inverse(factor, lower=True):
-    """In float64 or better, of the factor as it was rounded."""
+    """The inverse in float64 or better, of the factor as it was rounded."""
     t = np.tril(factor) if lower else np.triu(factor).T
     m = scipy.linalg.solve_triangular(t.astype("d"), np.eye(len(t)), lower=True)
     return m.T @ m, np.linalg.cond(t.astype("d")) ** 2 if len(t) else 1.0

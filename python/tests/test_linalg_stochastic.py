@@ -159,7 +159,7 @@ def test_float32_and_libraries():
 
 
 def test_gradients():
-    """By all that the operator is made of: those of the estimate's mean, from exact traces."""
+    """Gradients by all parts of the operator are those of the mean estimate, by exact traces."""
     torch = pytest.importorskip("torch")
     n, rng = 80, np.random.default_rng(5)
     numbers = {"x": points(n), "b": rng.normal(size=n), "width": np.float64(1.5)}

@@ -81,7 +81,7 @@ def test_operators_and_ridges():
 
 @pytest.mark.parametrize("condition", [1e1, 1e2])
 def test_singular(condition):
-    """In its range b is solved for; outside of it the residual ends at its least."""
+    """A b in the range is solved for; outside of it the residual ends at its least."""
     n = 100
     rng = np.random.default_rng(5)
     q = np.linalg.qr(rng.normal(size=(n, n)))[0]

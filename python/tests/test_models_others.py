@@ -132,7 +132,7 @@ def test_compact_kernels_end(kernel):
 @pytest.mark.parametrize("kernel", PROFILES)
 @pytest.mark.parametrize("d", [1, 2, 7, 40])
 def test_densities_integrate_to_one(kernel, d):
-    """In polar coordinates around a single point: the area of the sphere times a line integral."""
+    """The integral around a single point is the area of the sphere times a line integral."""
     density = models.KernelDensity(kernel=kernel, bandwidth=0.7).fit(np.zeros((1, d)))
     reach = 0.7 if kernel not in ("gaussian", "exponential") else 0.7 * (d + 40 + 12 * np.sqrt(d))
     nodes, weights = np.polynomial.legendre.leggauss(20)

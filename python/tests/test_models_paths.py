@@ -271,7 +271,7 @@ def test_formulas_of_indices_have_no_preconditioner():
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_a_step_fetches_sums_twice_and_scales_are_fetched_once(library, monkeypatch):
-    """On devices the host waits for each."""
+    """The host waits for each fetch from a device."""
     system, y, _ = system_of(library=library)
     fetched = []
 

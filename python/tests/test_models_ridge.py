@@ -243,7 +243,7 @@ def test_partial_fits_add_up_in_any_order():
 
 
 def test_residuals_with_centres_are_measured():
-    """By coefficients in float32, as predictions take them."""
+    """Coefficients in float32 measure them, as predictions take them."""
     x, y, alpha = X.astype("float32"), np.stack([Y, X[:, 0]], 1).astype("float32"), [0.1, 0.3]
     whole = ours(alpha=alpha, centers=x[:40]).fit(x, y)
     stream = ours(alpha=alpha, centers=x[:40]).partial_fit(x[:90], y[:90])

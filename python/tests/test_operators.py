@@ -38,7 +38,7 @@ def numbers(dtype):
 
 
 def matrix(form, ridge, weights, dtype):
-    """In float64, of the numbers as they were rounded."""
+    """The matrix in float64, of the numbers as they were rounded."""
     given = {name: value.astype("d") for name, value in numbers(dtype).items()}
     formula, reads = FORMULAS[form]
     a = mc.pairwise(formula, given["x"], **{name: given[name] for name in reads})

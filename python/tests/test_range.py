@@ -99,7 +99,7 @@ SCALES = {
 
 
 def norm_bound(dtype):
-    """In float64 the rounding of 1/p shows, times the logarithm of a sum, at most 712."""
+    """The bound for norms: float64 shows the rounding of 1/p times log(sum), which is below 712."""
     return CONTRACT if dtype == "f" else 1e-13
 
 

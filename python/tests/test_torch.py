@@ -20,7 +20,7 @@ def seed():
 
 
 def check(function, *arguments, second=True):
-    """By finite differences: backward, forward mode, and the derivative of the backward."""
+    """Compares backward, forward mode and the backward's derivative with finite differences."""
     assert gradcheck(function, arguments, fast_mode=True, check_forward_ad=True)
     if second:
         assert gradgradcheck(function, arguments, fast_mode=True)
@@ -242,7 +242,7 @@ def test_products_of_matrices_are_second_derivatives(f, device, monkeypatch):
 @every_device
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_second_derivatives_in_float32(offset, device):
-    """To the roundings of single values, 6e-8, of which a few dozen stand behind one another."""
+    """They agree to a few dozen roundings of single values, 6e-8 each."""
     points = [torch.randn(m, 6, device=device) + offset for m in (40, 50)]
     points.append(torch.randn(50, 1, device=device))
     narrow = second(SQUARES, *(p.clone().requires_grad_() for p in points))

@@ -75,7 +75,7 @@ def test_batches(parts, device):
 
 
 def plain(x, z, coef, h):
-    """By PyTorch, from the gradients as a whole."""
+    """The product in PyTorch, from the gradients as a whole."""
     g = mc.kernel_gradient(GAUSS, x, z, coef, h=h).flatten(-3, -2)
     return g.mT @ g
 

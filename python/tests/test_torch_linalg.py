@@ -213,7 +213,7 @@ def test_conjugate_gradients_on_cuda():
 
 
 def test_an_operator_is_differentiated_as_its_matrix_is():
-    """To the tolerance of cg, times the condition of the matrix, below 600/0.1."""
+    """They agree to cg's tolerance times the condition of the matrix, below 600/0.1."""
     x, b = normal(600, 3).requires_grad_(), normal(600, 2).requires_grad_()
     h = WIDTH.clone().requires_grad_()
     operator = linalg.KernelOperator("gauss", x, ridge=0.1, bandwidth=h)
@@ -387,7 +387,7 @@ def test_inverses_have_the_values_of_the_engine(lower):
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 def test_likelihoods_are_of_float64(kind):
-    """With gradients and without, in reverse and in forward mode; gradients are of a's dtype."""
+    """So they are without gradients, in reverse and in forward mode; gradients have a's dtype."""
     a, b = positive(3, 3).to(kind), normal(3, 2, kind=kind)
     plain = linalg.inv_quad_logdet(a, b)
     followed = linalg.inv_quad_logdet(a.requires_grad_(), b)

@@ -125,7 +125,7 @@ def stacked(a):
 
 
 def dual(function):
-    """By a dual level in place of torch.func."""
+    """The derivative by a dual level in place of torch.func."""
 
     def call(*given):
         with forward_ad.dual_level():
@@ -136,7 +136,7 @@ def dual(function):
 
 
 def gradients(function):
-    """By the autograd of PyTorch around it."""
+    """Gradients by the autograd of PyTorch around it."""
 
     def call(*given):
         leaves = [t.clone().requires_grad_() for t in given]

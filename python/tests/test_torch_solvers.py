@@ -38,8 +38,8 @@ SOLVERS = {
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_derivatives(name):
-    """By points, width, ridges and right-hand sides, twice; to the residual of 1e-11 times the
-    condition of the matrix, which is below 150, and of the solutions that add up."""
+    """First and second derivatives by points, width, ridges and right-hand sides agree to the
+    residual of 1e-11 times the condition of the matrix, which is below 150."""
     leaves = [t.clone().requires_grad_() for t in (X, H, RIDGES, B)]
     *parts, b = leaves
     ours = SOLVERS[name](operator(*parts), b)
@@ -177,7 +177,7 @@ TRANSFORMS = {
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("name", PARTS)
 def test_operators_within_transforms(name, transform):
-    """To what solutions to 1e-12 leave by matrices of condition below 100, with derivatives."""
+    """They agree to what solutions to 1e-12 leave, of matrices whose condition is below 100."""
     if transform == "vmap of grad" and name in ("cg with a preconditioner", "inv_quad_logdet"):
         return  # below
     ours, theirs = PARTS[name]

@@ -114,7 +114,7 @@ namespace cpu {
 std::unique_ptr<BlockBasis> block_basis(const BlockBasis::Sizes& sizes, Pool& pool);
 }
 namespace cuda {
-/// In the stream of the queue, whose memory it takes.
+/// A basis whose work is in the stream of the queue and whose memory is the queue's.
 std::unique_ptr<BlockBasis> block_basis(const BlockBasis::Sizes& sizes, Device device, const Queue& queue);
 }
 

@@ -77,7 +77,7 @@ namespace cpu {
 std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Pool& pool);
 }
 namespace cuda {
-/// In the stream of the queue, whose memory it takes.
+/// Columns whose work is in the stream of the queue and whose memory is the queue's.
 std::unique_ptr<CgColumns> cg_columns(const CgColumns::Sizes& sizes, Device device, const Queue& queue);
 }  // namespace cuda
 

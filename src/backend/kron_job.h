@@ -46,7 +46,7 @@ struct KronJob {
   double alpha = 1, beta = 0;          // whole numbers for whole dtypes
   bool in_place = false;               // out is the very view x
 
-  /// In which values are computed: float32 for 16 bits, else dtype.
+  /// The type in which values are computed: float32 for 16 bits, else dtype.
   Dtype type() const { return is_whole(dtype) ? dtype : compute_type(dtype); }
   std::int64_t item_offset(const std::vector<std::int64_t>& strides, std::int64_t item) const {
     return DenseJob::offset(item, outer, strides);

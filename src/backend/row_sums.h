@@ -26,7 +26,7 @@ void sum_rows(const RowSum& sum, const Tensor& out);
 void gather_rows(const Tensor& from, const std::vector<std::int64_t>& indices, void* to);
 }  // namespace cpu
 namespace cuda {
-/// In the stream of the queue; nothing in a rehearsal.
+/// Sums in the stream of the queue; nothing is done in a dry run.
 void sum_rows(const char* op, const RowSum& sum, const Tensor& out, const Queue& queue);
 /// `indices` is memory of the device for the indices.
 void gather_rows(const char* op, const Tensor& from, const std::vector<std::int64_t>& rows, std::int64_t* indices,

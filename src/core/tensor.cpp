@@ -15,7 +15,7 @@ struct DtypeRow {
   bool of_points;
 };
 
-// In the order of the enumeration.
+// The rows are in the order of the enumeration.
 constexpr DtypeRow kDtypes[kDtypeCount] = {
     {"float16", 2, Dtype::float32, true}, {"bfloat16", 2, Dtype::float32, true}, {"float32", 4, Dtype::float32, true},
     {"float64", 8, Dtype::float64, true}, {"uint8", 1, Dtype::float32, true},    {"int64", 8, Dtype::float32, false},

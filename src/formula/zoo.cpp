@@ -139,7 +139,7 @@ std::string arc_cosine_text(const Values& options, bool) {
   return std::string(kAngle) + kTails[whole(options, "degree", 0, 2)];
 }
 
-// With c_0 the cosine of the points and k0(c) = 1 - t/pi, k1(c) = c k0(c) + s/pi for the angle t, sine s of c:
+// Let c_0 be the cosine of the points, and k0(c) = 1 - t/pi, k1(c) = c k0(c) + s/pi for the angle t, sine s of c:
 //   S_0 = |x||z| c_0,  N_0 = S_0 + bias^2;   c_l = k1(c_{l-1}),  S_l = |x||z| c_l,  N_l = N_{l-1} k0 + S_l + bias^2.
 // In the chord, h_l = h_{l-1} - (s - t c)/(2 pi), which does not subtract nearly equal cosines.
 std::string ntk_relu_text(const Values& options, bool) {
@@ -165,7 +165,7 @@ std::string weighted_sets(const char* tail) { return std::string(kWeightedSets) 
 
 constexpr const char* kUnit = "nx = sqrt(sum(x*x)); nz = sqrt(sum(z*z)); ";
 constexpr const char* kWeightedUnit = "nx = sqrt(sum(w*x*x)); nz = sqrt(sum(w*z*z)); ";
-// With u = (x - z)/(x + z), log(x/z) = 2 atanh(u). Near u = 0 the first order of divergences cancels, so they are
+// Let u = (x - z)/(x + z): log(x/z) = 2 atanh(u). Near u = 0 the first order of divergences cancels, so they are
 // written with r = atanh(u) - u = u^3 (1/3 + u^2/5 + …): a polynomial through Chebyshev's nodes for u^2 <= 1/16, whose
 // relative error is below 2e-15.
 constexpr const char* kRatio =
@@ -247,7 +247,7 @@ std::vector<Row> make_rows() {
         "Pearson 1900; scikit-learn additive_chi2_kernel without its sign", "additive_chi2", "nonnegative"}},
       {{"hellinger", {}, kMetric, kUnweighted, "sqrt(sum(square(sqrt(x) - sqrt(z)))/2)", "", {}, "Hellinger 1909", "",
         "nonnegative"}},
-      // With u = (p - q)/(p + q) a term is (p + q)/2 ((1 + u) log(1 + u) + (1 - u) log(1 - u)). Near u = 0 the first
+      // Let u = (p - q)/(p + q): a term is (p + q)/2 ((1 + u) log(1 + u) + (1 - u) log(1 - u)). Near u = 0 the first
       // order cancels, so the second form adds terms of second order only.
       {{"jensenshannon", {"js"}, kMetric, kUnweighted,
         "p = x/sum(x); q = z/sum(z); s = p + q; u = abs(p - q)/where(s == 0, 1, s); v = min(u, 0.75); "

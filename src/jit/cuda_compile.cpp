@@ -73,7 +73,7 @@ std::vector<std::string> options_of(const CudaSource& source, const Nvrtc& compi
   return options;
 }
 
-/// With --Ofast-compile=mid NVRTC no longer eliminates partial redundancies, and does not in all that the process
+/// NVRTC eliminates no partial redundancies after --Ofast-compile=mid, and does not in all that the process
 /// compiles later: the setting is global. Where a thread has set it before, the second setting counts as a mistake of
 /// the command line and is passed over, so each thread sets it first, by an empty text (13 ms).
 void keep_later_compilations_full(const CudaSource& source, const Nvrtc& compiler) {

@@ -66,7 +66,7 @@ class CudaCompiler {
   CudaBinary compile(const CudaSource& source);
   /// Each of them, equal ones once, on several threads. Throws the first error when all are done.
   std::vector<CudaBinary> compile_all(const std::vector<CudaSource>& sources);
-  /// From store or cache, if it is there. Takes less than a millisecond.
+  /// The binary from store or cache, if it is there. Takes less than a millisecond.
   std::optional<CudaBinary> find(const CudaSource& source);
   FoundBinaries find_all(const std::vector<CudaSource>& sources);
   /// Compiles by NVRTC, past store and cache.

@@ -277,8 +277,8 @@ class ErrorBound {
                            : widened(add(widened(product(a[0], a[1]), 1), a[2]), 1);
   }
 
-  /// With an argument that is NaN or infinite for sure: by the table, where the ends of the other ranges agree on NaN,
-  /// on an infinity or on a number that needs no rounding. A power has its extremes between them.
+  /// The range where an argument is NaN or infinite for sure: that of the table, if the ends of the other ranges agree
+  /// on NaN, on an infinity or on a number that needs no rounding. A power has its extremes between them.
   Range special(const Expr& e, const std::vector<Range>& a) const {
     const auto end = [](const Range& r, bool high) {
       return r.nan ? std::numeric_limits<long double>::quiet_NaN() : high ? r.high : r.low;
@@ -402,7 +402,7 @@ class ErrorBound {
     if (!has_unit_) return kUlps;
     const long double least = std::max(a.low, tiny_);
     const long double size = std::max(std::fabs(std::log2(least)), std::fabs(std::log2(std::max(a.high, tiny_))));
-    // In units of 2^-23: 2 for the logarithm, 1 for the roundings of exponent and product.
+    // The units are 2^-23: 2 for the logarithm, 1 for the roundings of exponent and product.
     return kUlps + kLn2 * b.magnitude() * (2 * std::max(1.0L, size) + size);
   }
 

@@ -63,7 +63,7 @@ Contexts cpu_contexts() {
   return list;
 }
 
-/// On a GPU: as calls are, with every product on tensor cores, by warps and by warpgroups, and with none there.
+/// Contexts of a GPU: as calls have them, with every product on tensor cores, by warps or warpgroups, and with none.
 Contexts cuda_contexts() {
   Contexts list;
   const auto add = [&]() -> TestContext& {

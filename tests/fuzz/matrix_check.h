@@ -44,7 +44,7 @@ class KronCheck {
     const Shape shape = from_left_ ? Shape{q_all_, rows_} : Shape{rows_, q_all_};
     const Tensor x = x_, y = y_;
     std::vector<Tensor> factors(factors_.begin(), factors_.end());
-    // From the left op(F) is what its transpose is from the right.
+    // A product with op(F) from the left is one with its transpose from the right.
     std::vector<bool> turned = turned_;
     if (from_left_) turned.flip();
     kron::Options options{.alpha = alpha_, .beta = beta_, .y = beta_ != 0 ? &y : nullptr, .transpose_x = turns_x_,

@@ -92,8 +92,8 @@ inline void expect_solution(const Dense& a, const Dense& x, const Dense& b, doub
   EXPECT_LE((a * x - b).norm(), bound) << what;
 }
 
-/// On the CPU, where the choice of an instruction set changes nothing, and on CUDA, by kernels of our own where they
-/// serve and by the libraries.
+/// Runs the body on the CPU, where the choice of an instruction set changes nothing, and on CUDA, with Mercer's kernels
+/// where they serve and with the libraries.
 template <class Body>
 void on_both(const Body& body) {
   if (is_wanted("cpu")) {

@@ -102,7 +102,7 @@ inline void expect_items_alone(const Formula& f, double b0, double b1, TestConte
   });
 }
 
-/// On CUDA, with small calls on tensor cores too, by each kind of them that the device has.
+/// Runs the body on CUDA, also with small calls on tensor cores, of each kind that the device has.
 template <class Body>
 void on_tensor_cores(const Body& body) {
   for (bool by_warps : {false, true})

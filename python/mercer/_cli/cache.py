@@ -7,7 +7,7 @@ import argparse
 from mercer import _mercer
 from mercer._cli.command import Command, argument
 
-# By kind, what is said before the name of a file.
+# What is said before the name of a file of each kind.
 _KEPT = {"cubin": "", "tile": "tile of ", "kron": "plan of ", "cpu": "costs of "}
 
 

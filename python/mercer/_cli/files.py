@@ -21,7 +21,7 @@ import mercer as mc
 from mercer._cli import parquet, text
 from mercer._cli.command import Refusal
 
-#: By suffix: how a table is read into columns by name, and written.
+#: How a table with this suffix is read into columns by name, and how it is written.
 TABLES = {
     ".csv": (text.reader(","), text.writer(",")),
     ".tsv": (text.reader("\t"), text.writer("\t")),

@@ -242,7 +242,7 @@ def _is_estimator(value: Any) -> bool:
 
 
 def _write_estimator(value: Any, write: Callable[[Any], Any], _: Any) -> list[Any]:
-    """Those of the leaves of a tree are in their estimator."""
+    """The name and the attributes of an estimator; those of a tree include its leaves."""
     state = [[key, write(part)] for key, part in vars(value).items() if key not in LEFT]
     return [type(value).__name__, state]
 
@@ -257,7 +257,7 @@ def _read_estimator(content: Any, read: Callable[[Any], Any], _: Any) -> Any:
 
 
 def _is_array(value: Any) -> bool:
-    """Of NumPy, and what a fit left on a device."""
+    """Whether this is an array of numbers, of NumPy or on a device."""
     if isinstance(value, (np.ndarray, np.generic)):
         return value.dtype.kind in "biufU"
     return type(value).__module__.partition(".")[0] in ("torch", "cupy") and hasattr(value, "shape")

@@ -13,7 +13,7 @@ from mercer._cli import arguments as a
 from mercer._cli import pairs, pictures
 from mercer._cli.command import Command, Refusal, argument
 
-#: From the least value to the largest; the second where the terminal has no block characters.
+#: Characters for the least value to the largest, and those for terminals without blocks.
 SHADES = (" ░▒▓█", " .:*#")
 
 

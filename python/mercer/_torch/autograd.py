@@ -125,7 +125,7 @@ def _kept_outputs(name: str, outputs: tuple) -> tuple:
 
 
 def _outputs(name: str, kept: Sequence[Tensor]) -> tuple:
-    """In their places among the results."""
+    """The tensors that a call kept, in their places among its results."""
     return (*[None] * KEPT.get(name, slice(0, 0)).start, *kept)
 
 

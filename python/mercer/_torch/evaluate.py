@@ -84,7 +84,7 @@ def _sign(a: Tensor) -> Tensor:
     return torch.where(torch.isnan(a), a, torch.sign(a))
 
 
-# By the engine's table, and what torch says otherwise: true is 1, a sign of NaN is NaN.
+# The engine's table, and what torch defines otherwise: true is 1, a sign of NaN is NaN.
 _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     name: getattr(torch, function) for name, _, _, function in _mercer.ops() if function
 } | {

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Room(NamedTuple):
-    """In place of a tensor (count -1) or of a list of them."""
+    """Stands for a tensor (count -1) or for a list of them."""
 
     count: int
 

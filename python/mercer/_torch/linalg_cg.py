@@ -130,7 +130,7 @@ def _solve(system: System, b: Tensor, leaves: Sequence[Tensor]) -> tuple[Tensor,
 
 
 def _again(system: System) -> System:
-    """From no first guess."""
+    """The system without its first guess."""
     return system._replace(options={n: v for n, v in system.options.items() if n != "x0"})
 
 

@@ -106,7 +106,7 @@ class Pairs(NamedTuple):
         return dict(zip(names, [*self.params, *self.numbers], strict=True))
 
     def widened(self) -> Pairs:
-        """With operands of points in the computing type, but for whole numbers."""
+        """Pairs with their real operands in the computing type."""
 
         def wide(tensor: Tensor | None) -> Tensor | None:
             is_real = tensor is not None and tensor.is_floating_point()

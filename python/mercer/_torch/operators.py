@@ -265,7 +265,7 @@ def _in_one_pass(
 
 
 def both_sides(pairs: Pairs, weights: Weights, product: bool) -> tuple[Tensor, Tensor, Any]:
-    """On memory of the host: the fields to x and to z in one pass, and the product with u."""
+    """The fields to x and to z in one pass, and the product with u, in the host's memory."""
     amplitude, u, v = weights
     if amplitude is None:
         given = [t.to(pairs.type).resolve_neg() for t in (u, v)]

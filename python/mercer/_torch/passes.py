@@ -25,7 +25,7 @@ NONE = Pairs(*([None] * len(Pairs._fields)))
 # Whether other points, passes over the pairs, and one for both sides are taken: 0 as planned, 1
 # never, 2 always.
 POINTS = PASSES = BOTH_SIDES = 0
-# In place of an extent that depends on the data of a traced call.
+# Stands for an extent that depends on the data of a traced call.
 _UNKNOWN = 1 << 12
 
 
@@ -185,7 +185,7 @@ class _Backward:
         pairs, weights = self._side(step.rows)
         what = step.by, step.has_product, step.without_weight
         result, sums = _PASSED[step.verb](pairs, weights, *what)
-        # With both sides at once sums are twice those of one side, and v is behind u.
+        # Both sides at once give twice the sums of one side, and v follows u.
         is_twice = step.rows == "both"
         results = [result, *(sums[name] / 2 if is_twice else sums[name] for name in step.by)]
         if step.has_product:
@@ -241,7 +241,7 @@ class _Backward:
         self._whole = self._form.back(own, self.needs)
 
     def _gathered(self) -> Pairs:
-        """In the form that PyTorch wants: numbers count as one value, an empty list as a list."""
+        """The gradients in PyTorch's form: numbers count as one value, an empty list as a list."""
         pairs, needs, found = self.pairs, self.needs, self.found
         by: dict[str, Any] = {"numbers": None if pairs.numbers else []}
         for leaf in ("x", "z", "w", "row", "col"):

@@ -59,7 +59,7 @@ def _of_field(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) ->
 
 
 def _by_weights(pairs: Pairs, weights: Weights, needs: Weights) -> Weights:
-    """To the factors of the weights, of what is the sum of weight times formula over the pairs."""
+    """Gradients of the sum of weight times formula over the pairs, by the weights' factors."""
     amplitude, u, v = weights
     by_amplitude = by_u = by_v = None
     if amplitude is None:

@@ -24,7 +24,7 @@ class Majorness(Enum):
 
 
 def majorness(tensor: torch.Tensor) -> Majorness:
-    """By rows where both hold. Raises ValueError where neither does."""
+    """How a tensor lies; ROW_MAJOR where both hold. Raises ValueError where neither does."""
     *_, rows, columns = tensor.shape
     *_, row, column = tensor.stride()
     if column == 1 and row >= columns:

@@ -83,8 +83,8 @@ class _Blocks:
         return self._nystrom_step(square, ridge, gap)
 
     def _nystrom_step(self, square: Any, ridge: Any, gap: Any) -> Any:
-        """With P = U L U^T + rho, rho the ridge and the least eigenvalue kept, and a step of one by
-        the largest eigenvalue of P^-1 a, by powers."""
+        """A step of one over the largest eigenvalue of P^-1 a, found by powers, with
+        P = U L U^T + rho, rho the ridge and the least eigenvalue kept."""
         vectors, values = self._nystrom(square)
         largest = ridge if isinstance(ridge, float) else float(ridge.max())
         rho = largest + float(values.min())

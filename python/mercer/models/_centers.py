@@ -59,7 +59,7 @@ class Moments:
 
     def plus(self, kernel: FittedKernel, x: Any, z: Any, y: Any, weights: Any,
              space: Space) -> Moments:  # fmt: skip
-        """With the points x [n, d] and their targets y [n, k]; self stays as it is."""
+        """The moments with the points x [n, d] and targets y [n, k] added; self stays as it is."""
         wide = space.of("float64")
         gram, target = self.gram + 0, self.target + 0
         rows = max(1, _memory.CENTER_BLOCK // z.shape[0])

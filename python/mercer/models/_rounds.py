@@ -214,7 +214,7 @@ class Rounds(BaseEstimator):
         return Round(kernel, points, self._solve(system, train.y, before, work.seed), root)
 
     def _judged(self, found: Round, train: Sample, held: Sample | None, work: Work) -> Round:
-        """With its error; what the solver kept beside the coefficients is let go."""
+        """The round with its error; of what the solver made only the coefficients are kept."""
         kernel, solution, space = found.kernel, found.solution, work.space
         if held is not None:
             points = kernel.points(held.x, space)
@@ -232,7 +232,7 @@ class Rounds(BaseEstimator):
         return self.solver == "direct" or (self.solver == "auto" and few)
 
     def _solve(self, system: System, y: Any, before: Round | None, seed: int) -> Solution:
-        """By the way that ``solver`` says; "auto" tries "cg" within the cost of a factor."""
+        """Solves in the way that ``solver`` names; "auto" tries "cg" for a factor's cost."""
         direct = self._is_direct(system.n, system.space) or (
             self.solver == "auto" and before is not None and before.solution.solver == "direct"
         )

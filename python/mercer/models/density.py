@@ -53,7 +53,7 @@ def _log_cosine(d: int) -> float:
 
 
 def _cosine_radii(rng: np.random.RandomState, d: int, count: int) -> np.ndarray:
-    """By rejection from the radii of epanechnikov: cos(pi r/2) is pi/4 to 1 times 1 - r^2."""
+    """Draws by rejection from epanechnikov's radii: cos(pi r/2) is pi/4 to 1 times 1 - r^2."""
     drawn = np.empty(0)
     while len(drawn) < count:
         r = np.sqrt(rng.beta(0.5 * d, 2.0, size=2 * (count - len(drawn)) + 8))

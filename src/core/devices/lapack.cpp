@@ -184,7 +184,7 @@ auto with_integer(const Functions& f, const Body& body) {
   return f.wide ? body(std::int64_t{}) : body(std::int32_t{});
 }
 
-/// In place from integers of the library's to those of 64 bits, counted from 0 instead of 1.
+/// Widens integers of the library's to 64 bits in place, counted from 0 instead of 1.
 template <class Int>
 void widen_pivots(std::int64_t* pivots, std::int64_t count) {
   const char* bytes = reinterpret_cast<const char*>(pivots);

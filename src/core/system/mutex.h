@@ -19,7 +19,7 @@ namespace mercer {
 void enter_fork_gate();
 void leave_fork_gate() noexcept;
 
-/// To be used as std::mutex is.
+/// Has the interface of std::mutex.
 class Mutex {
  public:
   void lock() {
@@ -35,7 +35,7 @@ class Mutex {
   std::mutex mutex_;
 };
 
-/// To be used as std::once_flag is: `once.call(f)` runs f unless a call of it has returned before.
+/// Serves as std::once_flag does: `once.call(f)` runs f unless a call of it has returned before.
 class Once {
  public:
   template <class Function>

@@ -74,7 +74,7 @@ Partials div_partials(const Partials& a, const Expr& self) {
   return {guarded(equal(a[1], 0.0), rcp(a[1])), guarded(equal(a[1], 0.0), -(self / a[1]))};
 }
 
-// With both arguments divided by the larger one no square overflows or vanishes.
+// Both arguments are divided by the larger one, so that no square overflows or vanishes.
 Partials atan2_partials(const Partials& a, const Expr&) {
   const Expr size = max(abs(a[0]), abs(a[1])), y = a[0] / size, x = a[1] / size;
   const Expr below = size * (y * y + x * x);
@@ -163,7 +163,7 @@ std::vector<OpInfo> make_table() {
       {.doc = "The smallest whole number not below a.", .numpy = "ceil", .torch = "ceil", .sign = kAsArgument,
        .pole_free = true}),
   row(Op::round,   "round",  F1(std::nearbyint(a)),  nullptr,
-      {.doc = "To the nearest whole number, ties to even.", .numpy = "rint", .torch = "round", .sign = kAsArgument,
+      {.doc = "The nearest whole number, ties to even.", .numpy = "rint", .torch = "round", .sign = kAsArgument,
        .parity = kOdd, .pole_free = true}),
   row(Op::logical_not, "!",  F1(a == 0),             nullptr, {.boolean = true}),
 

@@ -83,7 +83,7 @@ Value lower_acos(Value x) {
   return fma(quarters, k.half_pi[0], fma(quarters, k.half_pi[1], signed_angle));
 }
 
-// With m = min(|x|, |y|) / max: atan m, or pi/4 + atan((m - 1)/(m + 1)) past tan(pi/8); one division serves both.
+// Let m = min(|x|, |y|) / max: atan m, or pi/4 + atan((m - 1)/(m + 1)) past tan(pi/8); one division serves both.
 Value lower_atan2(Value y, Value x) {
   Builder& b = *x.builder;
   const TrigonometricConstants& k = constants_of(x);

@@ -85,7 +85,7 @@ class PairCall {
   /// Every array that the call reads.
   std::vector<const Tensor*> inputs() const;
 
-  /// On arrays of a CUDA device: all batch items at once, in the order that the running formula wants.
+  /// The job on arrays of a CUDA device: all batch items at once, in the order that the running formula wants.
   cuda::PairJob job(Context& context) const;
   bool on_cuda() const { return x_.device.kind == DeviceKind::cuda; }
   /// Nothing is left to do once the arguments are checked.

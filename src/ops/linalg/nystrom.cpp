@@ -12,7 +12,7 @@ namespace {
 /// The shift starts at the rounding of the products and may not grow to this part of them.
 constexpr double kMostShift = 1e-2;
 
-// With O [n, r] orthonormal and Y = (k + v) O, O^T Y = C^T C: B = Y C^-1, B B^T ~ k + v, where the shift v keeps the
+// Let O [n, r] be orthonormal, Y = (k + v) O, O^T Y = C^T C: B = Y C^-1, B B^T ~ k + v, where the shift v keeps the
 // factor C from failing by rounding.
 class Nystrom {
  public:

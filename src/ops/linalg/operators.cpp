@@ -95,7 +95,7 @@ void multiply_few_columns(const char* op, const Tensor& a, const Tensor& v, cons
   cuda::multiply_few_columns(place, a, v, out);
 }
 
-/// In sums of so many rows: those of more lose more than their last digit in float32.
+/// Multiplies in sums of so many rows: longer sums lose more than their last digit in float32.
 void multiply_by_cublas(const char* op, const Tensor& a, const Tensor& v, const Tensor& out, const Queue& queue) {
   constexpr std::int64_t kPartialSum = 4096;
   const cuda::DeviceBlas blas(op, a.device, queue, a.dtype, cuda::Captures::allowed);

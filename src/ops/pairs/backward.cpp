@@ -126,7 +126,7 @@ struct PassResults {
   const BesideGradient& beside;
 };
 
-/// On CPUs: fields of the same planes of values.
+/// A backward on CPUs, whose fields share the planes of values.
 class CpuBackward {
  public:
   CpuBackward(const PairCall& call, const plan::FieldWeights& weights, const plan::FurtherSums& further,

@@ -177,7 +177,7 @@ class Planner {
 
   void add_passes() {
     makes_weights_ = makes_weights();
-    // On CUDA, of more features, a field by w alone is less than a pass with that to x beside.
+    // A field by w alone takes less on CUDA, of more features, than a pass that computes the field to x as well.
     const bool has_fields = !on_cuda() || has_few_features();
     Names numbers = parameters();
     const bool has_others = wants("x") || wants_z() || wants("row") || wants("col") || !numbers.empty();
@@ -394,7 +394,7 @@ FieldVerb plan_field(const FieldRequest& request) {
            : of_factors ? FieldVerb::product_backward
                         : FieldVerb::pairwise_backward;
   }
-  // With one column u is a factor of the rows of the result, and v the coefficients.
+  // If there is one column, u is a factor of the rows of the result, and v the coefficients.
   return request.has_u && request.has_v && request.columns > 1 ? FieldVerb::by_rows : FieldVerb::contraction;
 }
 

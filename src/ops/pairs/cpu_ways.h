@@ -1,4 +1,4 @@
-// From a call on CPUs to the way that computes it (plan/cpu/ways.h).
+// Chooses the way that computes a call on CPUs (plan/cpu/ways.h).
 #pragma once
 
 #include "backend/cpu/pairs/few_points.h"

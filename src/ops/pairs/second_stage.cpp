@@ -21,7 +21,7 @@ struct FoldRow {
   const char* name;
 };
 
-/// In the order of ReduceKind.
+/// The rows are in the order of ReduceKind.
 constexpr FoldRow kFolds[] = {
     {ReduceKind::sum, cpu::Fold::sum, "sum"},          {ReduceKind::max, cpu::Fold::max, "max"},
     {ReduceKind::min, cpu::Fold::min, "min"},          {ReduceKind::argmax, cpu::Fold::argmax, "argmax"},

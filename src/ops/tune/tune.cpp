@@ -176,7 +176,7 @@ class Tuner {
     }
   }
 
-  /// In one sample, for calls of so many milliseconds.
+  /// How many calls of so many milliseconds make one sample.
   static int calls_of(double milliseconds) {
     return static_cast<int>(std::clamp(std::ceil(kShortest / milliseconds), 1.0, double{kMostCalls}));
   }

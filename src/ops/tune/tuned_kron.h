@@ -20,7 +20,7 @@ plan::KronGpuPlan tuned_kron_plan(const plan::KronGpuProblem& problem, const Dev
 /// As `kron_key`, for this processor, with the instruction set and as many threads as the tools have.
 std::string kron_cpu_key(const KronJob& job, const plan::KronProblem& problem, const cpu::KronTools& tools);
 plan::KronChoice tuned_kron_choice(const std::string& key, const ChoiceStore& store = ChoiceStore::shared());
-/// From now on calls of this process, and by the store of later ones, ask whether something was measured for them.
+/// Makes later calls of this process, and by the store of later ones, ask whether something was measured for them.
 void mark_cpu_choices(ChoiceStore& store);
 /// The choice that a call runs.
 plan::KronChoice kron_choice_for(const KronJob& job, const plan::KronProblem& problem, const cpu::KronTools& tools);

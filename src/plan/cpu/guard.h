@@ -37,7 +37,7 @@ struct PairGuard {
   int close_sums = 0;     // sums to be compared, each with a slot of row and of col; looked at whatever the points are
 };
 
-/// From here on, rounding streams of K features moves a sum by less than 1.4e-6/sqrt(K) of itself, but for data whose
+/// Rounding streams of K features moves sums from here on by less than 1.4e-6/sqrt(K) of themselves, but for data whose
 /// features round alike.
 inline constexpr float kCloseSum = 1 / 65.0f;  // of points of length one a little less than 2^-5
 

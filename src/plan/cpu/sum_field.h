@@ -7,7 +7,7 @@
 
 namespace mercer::plan::cpu {
 
-/// By x[m, k] such a formula has the derivative slope (x - z), by z[n, k] its negative; or slope z, and slope x.
+/// The derivative of such a formula by x[m, k] is slope (x - z), by z[n, k] its negative; or slope z, and slope x.
 struct SumField {
   PairSum sum = PairSum::none;
   Expr slope;  // of the pair

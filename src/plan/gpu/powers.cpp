@@ -25,7 +25,7 @@ bool is_too_small_for_tables(const GpuSizes& sizes) {
   return sizes.pairs == GpuSizes::Pairs::very_few && sizes.features >= GpuSizes::Features::some;
 }
 
-/// With powers of a parameter the options say so, and the plan has their programs.
+/// If there are powers of a parameter, the options say so, and the plan has their programs.
 void add_powers(GpuPairPlan& plan, ir::LowerOptions& options) {
   const std::vector<Expr> updates = plan.split.updates();
   const Expr exponent = parameter_of_powers(updates);

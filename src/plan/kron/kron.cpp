@@ -155,7 +155,7 @@ void lay_out(KronPlan& plan) {
     }
     plan.widest = std::max(plan.widest, size);
     const std::int64_t one = std::max<std::int64_t>(tile_bytes(pass, 1, problem.type), 1);
-    // By columns pieces would be narrow, and lie far apart: longer ones are worth more than the first-level cache.
+    // Pieces by columns would be narrow, and lie far apart: longer ones are worth more than the first-level cache.
     const std::int64_t most = std::max<std::int64_t>((plan.columns > 1 ? problem.l2_bytes / 16 : budget) / one, 1);
     const auto element = static_cast<std::int64_t>(size_of(problem.type));
     if (pass.right == 1) {

@@ -10,7 +10,7 @@
 
 namespace mercer::ir {
 
-/// With the parameters p and b of these tests.
+/// A pair with the parameters p and b of these tests.
 inline Pair pair_for(int features, unsigned seed) {
   Pair pair = smooth_pair(features, seed);
   pair.params = {{"p", 1.7}, {"b", 1.3}};

@@ -32,7 +32,7 @@ CudaSource new_source() {
                              "}}\n", number), "sm_90", {}};
 }
 
-/// In a process of its own, with a cache of its own and so many threads.
+/// Runs a check in a process of its own, with a cache of its own and so many threads.
 template <class Check>
 bool holds(const char* quick, const char* threads, const Check& check) {
   const testing_support::TemporaryFolder folder;

@@ -14,7 +14,7 @@ struct Row {
   const char* user;
   const char* plain;
 };
-/// In terms, epilogues and states; with registers of its own; of several outputs; of one side; of parameters.
+/// Calls in terms, epilogues and states; with registers of their own; of several outputs; of one side; of parameters.
 const Row kRows[] = {
     {"sum(ptx(\"sub.f32 {out}, {0}, {1}; abs.f32 {out}, {out};\", x, z; abs(x - z)))", "sum(abs(x - z))"},
     {"exp(-sum(ptx(\"{ .reg .f32 t; sub.f32 t, {0}, {1}; mul.f32 {out}, t, t; }\", x, z; square(x - z)))/b)",
@@ -97,7 +97,7 @@ TEST(PtxCalls, GradientsFollowTheMeaning) {
   });
 }
 
-/// On GPUs alone, since only there a text that differs from its meaning would show.
+/// Only GPUs would show a text that differs from its meaning.
 TEST(PtxCalls, GpusRunTheText) {
   const Array x = normal(Dtype::float32, {37, 21}, 1), z = normal(Dtype::float32, {70, 21}, 2);
   const Tensor zt = z;
@@ -139,7 +139,7 @@ TEST(PtxCalls, EveryKernelCompiles) {
   }
 }
 
-/// In terms that read the points, a value of the pair, or a value of one side.
+/// Calls stand in terms that read the points, a value of the pair, or a value of one side.
 TEST(PtxCalls, FieldsRunTheText) {
   if (testing_support::kSanitized) GTEST_SKIP() << "NVRTC is not what the sanitizers look at";
   MERCER_NEEDS_NVRTC();

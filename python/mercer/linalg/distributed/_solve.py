@@ -139,7 +139,7 @@ def _raise_for(verb: str, info: int) -> None:
 def _eigh_shared(
     a: Matrix, first: int, last: int, values_only: bool, overwrite_a: bool
 ) -> tuple[np.ndarray, Matrix | None]:
-    """By the library of the grid."""
+    """Eigenvalues, and eigenvectors where they are wanted, by the library of the grid."""
     work = a if overwrite_a else a.copy()
     n = a.shape[0]
     if a.grid.devices is not None:
@@ -163,7 +163,7 @@ def _eigh_shared(
 
 
 def _eigenpairs(a: Matrix, count: int) -> tuple[int, np.ndarray, np.ndarray]:
-    """By ELPA, which need not find more than the first eigenvectors, or else by ScaLAPACK."""
+    """Eigenpairs by ELPA, which need not find more than the first vectors, or by ScaLAPACK."""
     grid, shard = a.grid, a.shards[0]
     if _elpa.serves(a.layout, a.dtype):
         found = _elpa.eigenpairs(
@@ -175,7 +175,7 @@ def _eigenpairs(a: Matrix, count: int) -> tuple[int, np.ndarray, np.ndarray]:
 
 
 def _eigh_alone(a: Matrix, first: int, last: int) -> tuple[np.ndarray, Matrix]:
-    """By LAPACK on the rank that holds the one block that there is."""
+    """Eigenpairs by LAPACK on the rank that holds the one block that there is."""
     n, k = a.shape[0], last - first + 1
     layout = a.grid.layout((n, k), a.block)
     shards = empty_shards(a.grid, layout, a.dtype)

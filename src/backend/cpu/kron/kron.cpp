@@ -51,7 +51,7 @@ class KronRun {
   std::int64_t bytes() const {
     return checked_product({workers_, slot_bytes_}) + shared_bytes_ + plan::kKronRowBytes;
   }
-  /// In memory of so many bytes.
+  /// Runs in memory of so many bytes.
   void run(void* memory);
 
  private:

@@ -128,7 +128,7 @@ void pack_group(const KronJob& job, const plan::KronGroup& group, std::int64_t i
     const std::int64_t pitch = kron_pitch(group.q, job.type());
     T* const packed = static_cast<T*>(to);
     std::fill_n(packed, group.p * pitch, T{0});
-    // From the first factor on, each product takes the place of the one before.
+    // Each product, from the first factor on, takes the place of the one before.
     std::vector<T> product{scalar<T>(scale)}, next;
     std::int64_t rows = 1, cols = 1;
     for (int index = group.first; index < group.first + group.count; ++index) {

@@ -16,7 +16,7 @@ class Factoriser {
   /// `home`: where the factor should come to lie, null for scratch memory.
   Factoriser(const DenseJob& job, const DenseTools& tools, const DenseArray& a, const DenseArray* home, Layout& layout)
       : job_(job), lapack_(tools.lapack), a_(a), home_(home) {
-    // With jitter the matrix must outlive the first attempt.
+    // A matrix that gets jitter must outlive the first attempt.
     if (home_ != nullptr && (!item<T>(job, *home_, 0).suits_lapack() || (home_->data == a.data && has_jitter())))
       home_ = nullptr;
     if (home_ == nullptr) scratch_ = layout.add<T>({a.rows, a.rows});

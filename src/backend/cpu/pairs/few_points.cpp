@@ -83,7 +83,7 @@ class FewPointsRun {
   static bool is_in_place(const Points& points) {
     return points.dtype == dtype_of<T>() && (points.feature_stride == 1 || points.features == 1);
   }
-  /// From now on points are of the type, their features side by side.
+  /// Converts points to the type, their features side by side.
   static void place(Points& points, AlignedBuffer& own) {
     if (is_in_place(points)) return;
     const RowMatrix<T> rows = as_rows<T>(points, 0, own);
@@ -153,7 +153,7 @@ class FewPointsRun {
     std::fill_n(w.columns, columns, T(0));
   }
 
-  /// By their features.
+  /// Writes a panel of points feature by feature.
   void turn_panel(const Points& panel, T* columns) const {
     const T* point = static_cast<const T*>(panel.data);
     for (std::int64_t c = 0; c < panel.count; ++c, point += panel.point_stride)

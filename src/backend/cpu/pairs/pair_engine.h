@@ -47,7 +47,7 @@ struct ParamBlock {
   // Every divisor that the program reads has a normal reciprocal. One answer each: what only the epilogue reads must
   // not change an accumulation that other batch items share.
   bool fast_update = false, fast_epilogue = false;
-  /// In float64, for a second look. `program`: the plan's whose parameters these are.
+  /// The parameters in float64, for values computed a second time. `program`: the plan's whose parameters these are.
   const ParamBlock<double>& again(const PairProgram& program, std::int64_t features) const;
 
  private:

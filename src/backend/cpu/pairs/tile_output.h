@@ -1,5 +1,5 @@
-// From a tile of sums to values in the output, for drivers that make the sums themselves: the epilogue of the plan, or
-// a copy where values are the sums.
+// Turns a tile of sums into values in the output, for drivers that make the sums themselves: by the epilogue of the
+// plan, or by a copy where values are the sums.
 #pragma once
 
 #include <cstdint>

@@ -16,13 +16,13 @@ constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kPairsOfRepair = 45, kPairsOfAreaRepair = 9, kFewRepairs = 1 << 16;
 constexpr std::int64_t kAreaThreads = 512;
 static_assert(plan::kArea == MERCER_AREA);
-/// From as many on, reading an area's rows once takes less than reading those of each pair.
+/// Reading an area's rows once takes less than reading those of each pair, from so many pairs on.
 constexpr unsigned kDenseArea = 512;
 
-/// From so many pairs and features on it pays to ask a sample first.
+/// Asking a sample first pays from so many pairs times features on.
 constexpr double kSampleFrom = 17179869184.0;  // 2^34
 
-/// With more cancelling pairs in the sample, direct differences are cheaper than products and repairs. Pairs of a
+/// Direct differences are cheaper than products and repairs with more cancelling pairs in the sample. Pairs of a
 /// product over n are repaired one by one, while everything waits.
 constexpr unsigned kMostSampled = MERCER_SAMPLED_PAIRS * 3 / 4, kMostSampledOfFold = MERCER_SAMPLED_PAIRS / 50;
 

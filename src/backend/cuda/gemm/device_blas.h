@@ -36,9 +36,9 @@ class DeviceBlas {
   /// to = from, matrices of one shape and any strides.
   void move(const Tensor& from, const Tensor& to) const;
 
-  /// From the device to the device, or to memory of the host, which is written once `wait` has returned.
+  /// Copies to the device, or to memory of the host, which is written once `wait` has returned.
   void copy(void* to, const void* from, std::size_t bytes) const;
-  /// From memory of the host, which may go at once.
+  /// Copies from memory of the host, which may be released at once.
   void upload(void* to, const void* from, std::size_t bytes) const;
   void wait() const;
 

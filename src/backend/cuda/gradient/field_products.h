@@ -36,7 +36,7 @@ class FieldProducts {
   std::int64_t coef_floats() const;  // of a pass
   void measure_coefs(FieldProductArguments pass, std::int64_t number) const;
   void measure_points(const FieldProductArguments& a) const;
-  /// With values in units, but for rows that it marks.
+  /// Contracts values in units, but for the rows that it marks.
   void run_units(FieldProductArguments& a, std::int64_t splits) const;
 
   const FieldKernels& kernels_;

@@ -160,7 +160,8 @@ bool KronPart::fits_out(const plan::KronGpuPass& pass) const {
          pass.place.left * pass.q * pass.place.right <= job_.j * columns_;
 }
 
-/// From the last pass to the first. A pass reads and writes the same memory only where blocks replace what they read.
+/// Places results from the last pass to the first. A pass reads and writes the same memory only where blocks replace
+/// what they read.
 void KronPart::place_between(KronProgram& program) const {
   const std::vector<plan::KronGpuPass>& all = program.plan.passes;
   const auto may_replace = [&](std::size_t index) {

@@ -43,7 +43,7 @@ std::int64_t least_stride(const DenseJob& job) { return std::max<std::int64_t>(j
 /// Orders from which an upper triangle is turned by a copy: cuSOLVER takes longer for it (docs/kernels/cholesky.md).
 constexpr std::int64_t kTurnedFrom = 128;
 
-/// On tensor cores, one matrix after the other.
+/// Whether matrices are factored on tensor cores, one after the other.
 bool by_blocks(const DenseJob& job) {
   const std::int64_t from = job.matrices == 1 ? job.costs.blocked_from : job.costs.blocked_batch_from;
   return job.type == Dtype::float32 && job.order >= from;
@@ -170,7 +170,7 @@ void solve_by_factor(DenseRun& run, DenseChunk chunk, const DenseHome& home, con
   });
 }
 
-/// On tensor cores, one matrix after the other, and so only where no lanes are.
+/// Whether matrices are factored on tensor cores, one after the other, and so only where no lanes are.
 bool lu_by_blocks(const DenseJob& job) {
   const CudaDevice* const planned = job.queue->rehearsal != nullptr ? job.queue->rehearsal->device : nullptr;
   const CudaDevice& device = planned != nullptr ? *planned : cuda_device(job.device);

@@ -21,8 +21,8 @@ class SplitCholesky {
   /// Whether stores of this matrix go by vectors.
   static bool is_aligned(const void* a, std::int64_t stride);
 
-  /// In place, of the lower triangle, column-major. `said`, on the device: 0, or the order of the first leading minor
-  /// that is not positive.
+  /// Factors the lower triangle in place, column-major. `said`, on the device: 0, or the order of the first leading
+  /// minor that is not positive.
   void run(float* a, std::int64_t stride, char* memory, int* said) const;
 
  private:

@@ -27,7 +27,7 @@ class SplitLu {
   /// Whether rows of this matrix may be read by vectors.
   static bool is_aligned(const void* a, std::int64_t stride);
 
-  /// In place, by rows. `pivots` [order] count from 1; `said`: 0, or the first pivot that is zero, counted from 1.
+  /// Factors in place, by rows. `pivots` [order] count from 1; `said`: 0, or the first pivot that is zero, from 1.
   void factor(float* a, std::int64_t stride, std::int64_t* pivots, char* memory, int* said) const;
   /// b = a^-1 b of what `factor` left in a and in the memory; b [order, count] by columns.
   void solve(const float* a, std::int64_t stride, float* b, std::int64_t count, char* memory) const;

@@ -38,8 +38,8 @@ struct FieldJob {
   std::int64_t out_output_stride = 0, out_row_stride = 0, out_feature_stride = 0;
   std::vector<std::int64_t> out_batch_strides;
 
-  /// With one result, what the same pass computes beside it: [..., r, m], sums over n with the weights of the pairs;
-  /// [..., m, o], those of a value with the coefficients; [..., k, m], those of another field.
+  /// Results that a pass with one output also computes: [..., r, m], sums over n with the weights of the pairs;
+  /// [..., m, o], sums of a value with the coefficients; [..., k, m], sums of another field.
   struct Further {
     void* data = nullptr;
     std::int64_t first_stride = 0, second_stride = 0;

@@ -93,7 +93,7 @@ struct PairJob {
 
   /// One batch item of it, as a job without batch axes.
   PairJob item(std::int64_t index) const;
-  /// With only some axes at their item `index`; the others stay.
+  /// The job with some axes at their item `index`; the others stay.
   PairJob at(const FixedAxes& axes, std::int64_t index) const;
   const JobParam& param(const Expr& leaf) const;
 };

@@ -87,7 +87,7 @@ inline PlainPanel panel_of(const JobSide& side, std::int64_t features) {
   return {side.points, side.count, features, side.point_stride, side.feature_stride, 0, 0, {}};
 }
 void lay_out(PlainPanel& panel, const PairJob& job, Workspace& workspace);
-/// With `products` only where these leave pairs to who reads panels.
+/// Packs a panel; with `products`, only where these leave pairs to kernels that read panels.
 void pack(const PlainPanel& panel, const PairJob& job, const Workspace& workspace,
           const SplitState* products = nullptr);
 

@@ -134,7 +134,7 @@ TEST(OpValues, WideAgreesWithDouble) {
   }
 }
 
-// In (0, 1) every op is smooth but for ties; negative arguments too where the op has them.
+// Every op is smooth in (0, 1) but for ties; negative arguments too where the op has them.
 TEST(OpDerivatives, AgreeWithDifferences) {
   std::mt19937 random(2);
   std::uniform_real_distribution<double> value(0.1, 0.9);

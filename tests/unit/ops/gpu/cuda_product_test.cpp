@@ -429,7 +429,7 @@ TEST(TensorCoreProducts, ManyColumnsOfInfinitiesAndOnes) {
   });
 }
 
-/// From a few cancelling pairs, which are repaired, to so many that direct differences take over.
+/// Some calls have a few cancelling pairs, which are repaired, others so many that direct differences take over.
 TEST(TensorCoreProducts, CancellingPairs) {
   on_tensor_cores([](TestContext& context) {
     constexpr std::int64_t kM = 200, kN = 450, kK = 96;

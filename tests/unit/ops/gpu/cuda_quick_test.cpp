@@ -222,7 +222,7 @@ void expect_captures(const OfKnownSum& known, const std::filesystem::path& store
   expect_full_kernels_in_captures(parse(known.formula), x, z, 1, context);
 }
 
-/// In processes of their own, whose caches are empty at first.
+/// Tests in processes of their own, whose caches are empty at first.
 class BareSums : public QuickPairs {
  protected:
   BareSums() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

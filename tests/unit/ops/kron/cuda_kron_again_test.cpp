@@ -95,7 +95,7 @@ TEST(KronAgain, AddressesAreLookedAt) {
     piece.put(515, x);
     EXPECT_EQ(multiply(515, 640, 900), wanted);
     EXPECT_EQ(multiply(515, 704, 900), wanted);
-    // By a layout that is known: not over an input, however little of it.
+    // A layout that is known is refused over an input, however little of it.
     const std::vector<float> before = piece.get();
     for (const auto& [from, to, factor] : {std::array{0, 32, 900}, {0, 60, 900}, {0, 840, 900}, {256, 256 + 12, 900}}) {
       const Error error = error_of([&] { multiply(from, to, factor); });
@@ -103,7 +103,7 @@ TEST(KronAgain, AddressesAreLookedAt) {
       EXPECT_NE(std::string(error.what()).find("out must not overlap"), std::string::npos) << error.what();
     }
     EXPECT_EQ(piece.get(), before);
-    // In place is another call, and known as well.
+    // A call in place is another one, and known as well.
     piece.put(0, x);
     EXPECT_EQ(multiply(0, 0, 900), wanted);
     piece.put(64, x);

@@ -42,7 +42,7 @@ Array matrix_of(const std::vector<double>& values, Dtype dtype, Shape strides = 
   return a;
 }
 
-/// From 1 to 1 / condition, evenly in the logarithm.
+/// Eigenvalues from 1 to 1 / condition, evenly in the logarithm.
 std::vector<double> spectrum(std::int64_t n, double condition) {
   std::vector<double> values;
   for (std::int64_t i = 0; i < n; ++i) values.push_back(std::pow(condition, -double(i) / double(n - 1)));

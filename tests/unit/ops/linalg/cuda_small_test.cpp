@@ -362,7 +362,7 @@ TEST(CudaSmall, FactorsServeManyRightHandSides) {
   });
 }
 
-/// With info nothing is waited for and nothing taken, so a graph holds the calls; without, it says why not.
+/// A graph holds calls with info, which wait for nothing and take no memory; a call without says why it does not.
 TEST(CudaSmall, CapturedCallsRunAgain) {
   on_cuda([](TestContext& context) {
     constexpr std::int64_t n = 8, kBatch = 20;

@@ -115,7 +115,7 @@ TEST_F(EighTop, BrokenRulesAreTold) {
       [&] { linalg::kernel_operator("sum(x*z)", Array(Dtype::float16, {3, 2})); });
 }
 
-// On both kinds of devices: residuals, orthogonality and the values themselves, in float64 on the host.
+// Checks on both kinds of devices: residuals, orthogonality and the values themselves, in float64 on the host.
 
 /// Q diag(values) Q, with Q = 1 - 2 q q^T for q of equal numbers: its eigenvectors are the columns of Q.
 double reflected(const std::vector<double>& values, double sum, std::int64_t i, std::int64_t j) {

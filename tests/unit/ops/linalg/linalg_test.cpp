@@ -39,13 +39,13 @@ TEST_F(Linalg, CholeskyOfEveryLayout) {
           if (lower ? j > i : j < i) ASSERT_EQ(factor(i, j), 0);
       ASSERT_EQ(a.bytes(), before);
       cholesky(a, a, {.lower = lower}, context);
-      // By the other triangle where rows lie together: two factors of one matrix, off by its condition (near 1e3).
+      // Where rows lie together the other triangle is read: two factors of one matrix, off by its condition (near 1e3).
       EXPECT_LE((Dense(a.tensor()) - factor).norm(), 1e3 * n * rounding(dtype) * factor.norm()) << "in place";
     }
   });
 }
 
-/// By blocks on tensor cores: blocks that are whole and rests, values far from 1, in place and not.
+/// Factors by blocks on tensor cores: whole blocks and rests, values far from 1, in place and not.
 TEST_F(Linalg, BlockedFactorsOfEveryLayoutAndScale) {
   on_cuda([](TestContext& context) {
     context.state().own_costs().dense.blocked_from = 1;

@@ -86,7 +86,7 @@ struct Results {
   }
 };
 
-/// By the oracle: an element is a sum of n terms, each rounded as values and weights of a pair are.
+/// Compares with the oracle: an element is a sum of n terms, each rounded as values and weights of a pair are.
 void expect(const Array& by_x, const Array& by_z, const char* text, const Problem& p, const Array& weights,
             const std::string& what) {
   const double factor = 8 * std::sqrt(static_cast<double>(p.u.shape()[1]));

@@ -40,7 +40,7 @@ class EdgeData : public ::testing::TestWithParam<Dtype> {
   static std::string with_rounded_exponent(const std::string& text) {
     return "f = " + text + "; where(f == 0, 0, f*(1 + 0.12*abs(log(f))))";
   }
-  /// On the special-function unit d^p = 2^(p log2 d) errs, relative to itself, by 2^-22 of 2^( ); by 2^-22 of the
+  /// The special-function unit's d^p = 2^(p log2 d) errs, relative to itself, by 2^-22 of 2^( ); by 2^-22 of the
   /// logarithm, or absolutely where that is below 1; by 2^-24 of p log2 d for the product and for the exponent each:
   /// in 1e-6, 0.24 + 0.17 p + 0.36 |ln d^p|. The root divides the error of the sum by p.
   static std::string with_unit_power(const std::string& text) {

@@ -11,7 +11,7 @@ namespace {
 
 using namespace testing_support;
 
-/// With arrays that a fold need not read: null.
+/// The field of a fold, with null for arrays that it does not read.
 void gradient_field(const Formula& fold, const Tensor& x, const Tensor& z, const Tensor* amplitude, const Tensor* coef,
                     const Tensor& out, const Arguments& arguments, TestContext& context) {
   Context& plain = context;
@@ -131,7 +131,7 @@ double expected_of(const FoldCase& c, FoldData& d, std::int64_t o, std::int64_t 
   return c.combine ? c.combine(terms, d.row(m)) : state;
 }
 
-/// On every target.
+/// Compares a fold with the oracle on every target.
 void expect_fold(const FoldCase& c, FoldData& d) {
   const Formula fold = Formula::fold(parse(c.text));
   const Formula::Prepared& reads = fold.prepared();

@@ -163,7 +163,7 @@ void with_maxima(const Body& body) {
     body(context);
   });
 }
-/// In both types.
+/// Runs the body in both types.
 template <class Body>
 void with_all_maxima(const Body& body) {
   for (Dtype type : {Dtype::float32, Dtype::float64})

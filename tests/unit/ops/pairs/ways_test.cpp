@@ -104,7 +104,7 @@ struct DryBackward {
                       array({of.m, of.k}, compute_type(type)), {}, arguments, context);
     return rehearsal.ways.back();
   }
-  /// With the product of so many columns, or false where that is another call's.
+  /// Whether the call includes the product of so many columns; false where that is another call's.
   bool has_product(const char* text, ExplainShape of, std::int64_t columns) {
     const Tensor product = array({of.m, columns});
     BesideGradient beside;

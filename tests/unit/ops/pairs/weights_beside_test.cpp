@@ -78,7 +78,7 @@ Tensor transposed(const Array& array) {
   return view;
 }
 
-/// By the oracle: an element is a sum of n terms, each rounded as values and weights of a pair are.
+/// The oracle's results: an element is a sum of n terms, each rounded as values and weights of a pair are.
 struct Expected {
   Field by_x, by_w;
   double factor;  // terms of a weight

@@ -203,7 +203,7 @@ TEST(Planner, PackingScalesDataForShortTables) {
   EXPECT_EQ(scale("sum(abs(x-z)^1.3 + x*z)", Target::x86_avx2), 1);
   EXPECT_EQ(scale("sum(abs(x-z)^1.3)", Target::x86_avx512), 1);
   EXPECT_EQ(scale("sum(abs(x-z))", Target::x86_avx2), 1);
-  // In float64 to tell 0 from other exponents, with tables of sixteen too.
+  // The narrow scale tells 0 from other exponents in float64, with tables of sixteen too.
   EXPECT_EQ(scale("sum(abs(x-z)^1.3)", Target::x86_avx512, Dtype::float64), ir::kNarrowScale);
 }
 
