@@ -36,6 +36,7 @@ from mercer._mercer import (
 )  # fmt: skip
 from mercer._edges import csr_rows, edge_product, edge_reduce, edges
 from mercer._features import dot, mean, norm
+from mercer._kernel_sum import kernel_sum
 from mercer._parameter_gradient import parameter_gradient
 from mercer._metrics import paired_distances, pdist, squareform
 from mercer._neighbors import knn_graph, radius_neighbors
@@ -58,7 +59,7 @@ __all__ = [
     "edges", "equal", "erf", "errors", "exp", "exp2", "explain", "expm1", "floor", "fma",
     "get_num_threads", "get_precision", "get_target", "gradient_field", "i", "info", "j",
     "kernel", "kernel_agop", "kernel_gradient", "kernel_matrix", "kernel_product",
-    "kernel_reduce", "knn", "knn_graph", "kron", "linalg", "log", "log1p", "log2",
+    "kernel_reduce", "kernel_sum", "knn", "knn_graph", "kron", "linalg", "log", "log1p", "log2",
     "logical_and", "logical_not", "logical_or", "logsumexp", "maximum", "mean", "metric",
     "minimum", "norm", "not_equal", "options", "paired_distances", "pairwise", "param",
     "parameter_gradient", "parse", "patch", "pdist", "plan_count", "prod", "ptx",

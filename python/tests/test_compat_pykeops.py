@@ -10,9 +10,9 @@ import sys
 import mercer.compat
 import numpy as np
 import pytest
+from mercer._vectors.nodes import KEOPS
 from mercer.compat.pykeops._formulas import FUNCTIONS
 from mercer.compat.pykeops._lazy import REFUSED
-from mercer.compat.pykeops._nodes import OPERATIONS
 
 RNG = np.random.default_rng(3)
 M, N, D = 9, 11, 3
@@ -381,8 +381,23 @@ def test_what_a_lazy_tensor_cannot_be(of):
         of.keops.Genred("x", ["x is Vi(1)"])
     with pytest.raises(ValueError, match="of KeOps"):
         of.keops.Genred("x ;", ["x = Vi(3)"])(x)
-    with pytest.raises(NotImplementedError, match="several"):
-        (of.i() * of.array([1.0, 2, 3]) + of.j() / of.array([3.0, 2, 1])).sqnorm2().sum(1)
+
+
+def test_softmax_weights_of_vectors_of_the_pair(of):
+    gap = of.i() - of.j()
+    weight = (-gap.sqnorm2()).exp() * gap
+    out = (3 * (of.i() | of.j())).sumsoftmaxweight(weight, axis=1)
+    weights = np.exp(3 * X @ Y.T)
+    weights = weights / weights.sum(1, keepdims=True) * np.exp(-SQUARED)
+    expected = (weights[..., None] * (PAIRS[0] - PAIRS[1])).sum(1)
+    np.testing.assert_allclose(np.asarray(out), expected, atol=1e-13)
+
+
+def test_formulas_with_several_vectors_of_parameters(of):
+    a, b = np.array([1.0, 2, 3]), np.array([3.0, 2, 1])
+    out = (of.i() * of.array(a) + of.j() / of.array(b)).sqnorm2().sum(1)
+    expected = ((X[:, None] * a + Y / b) ** 2).sum((1, 2))
+    np.testing.assert_allclose(np.asarray(out)[:, 0], expected, rtol=1e-13)
 
 
 def test_the_table_of_the_page_names_every_operation():
@@ -390,7 +405,7 @@ def test_the_table_of_the_page_names_every_operation():
     if not page.is_file():
         pytest.skip("the package is installed without its pages")
     text = page.read_text("utf-8")
-    for name in {*OPERATIONS, *FUNCTIONS, *REFUSED} - {"Add", "Subtract", "Mult", "Divide"}:
+    for name in {*KEOPS, *FUNCTIONS, *REFUSED} - {"Add", "Subtract", "Mult", "Divide"}:
         assert f"`{name}`" in text, name
 
 

@@ -87,13 +87,14 @@ def pairs(f: mc.Kernel) -> tuple[Floats, Integers]:
     total: Floats = mc.kernel_reduce(f, x, z, "sum")
     values, indices = mc.knn(f, x, z, 3)
     by_name: dict[str, Any] = mc.parameter_gradient("sum(abs(x-z)^p)", x, z, squares, p=1.5)
+    vectors: Floats = mc.kernel_sum("sum(x*z)*(x-z)*v", x, z, v=v)
     condensed: Floats = mc.pdist(x)
     square: Floats = mc.squareform(condensed)
     paired: Floats = mc.paired_distances(x, x)
     size: int = mc.workspace_size("pairwise", f, x, z)
     assert size == 0
     assert set(by_name) == {"p"}
-    for array in (matrix, product, slopes, outer, field, nearest, total, square, paired):
+    for array in (matrix, product, vectors, slopes, outer, field, nearest, total, square, paired):
         assert array.ndim
     found: Floats = values
     return found, indices

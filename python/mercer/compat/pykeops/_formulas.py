@@ -7,8 +7,8 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mercer._vectors.nodes import KEOPS
 from mercer.compat.pykeops._lazy import REFUSED, GenericLazyTensor, refused
-from mercer.compat.pykeops._nodes import OPERATIONS
 
 __all__ = ["FUNCTIONS", "read"]
 
@@ -23,7 +23,7 @@ def _operation(name: str) -> Callable[..., Any]:
 
 
 #: Functions of strings, of lazy tensors and whole numbers.
-FUNCTIONS: dict[str, Callable[..., Any]] = {name: _operation(name) for name in OPERATIONS} | {
+FUNCTIONS: dict[str, Callable[..., Any]] = {name: _operation(name) for name in KEOPS} | {
     "Add": operator.add, "Subtract": operator.sub, "Mult": operator.mul,
     "Divide": operator.truediv, "Scal": operator.mul, "Scalprod": operator.or_,
     "Pow": lambda x, n: x**n, "IntInv": lambda n: 1 / n,
@@ -89,7 +89,7 @@ def read(
                 f"Genred: the operation {name!r} is not offered. Received {formula!r}"
             )
         known = FUNCTIONS[name]
-        if name in OPERATIONS and not isinstance(arguments[0], GenericLazyTensor):
+        if name in KEOPS and not isinstance(arguments[0], GenericLazyTensor):
             arguments[0] = lazy_class(arguments[0])
         return known(*arguments)
 

@@ -8,17 +8,18 @@ import numpy as np
 
 import mercer as mc
 from mercer import _array_likes
-from mercer.compat.pykeops import _calls, _matrices
-from mercer.compat.pykeops._nodes import (
+from mercer._vectors import matrices, sums
+from mercer._vectors.nodes import (
     I_SIDE,
     J_SIDE,
-    OPERATIONS,
     PARAMETER,
     Node,
+    applied,
     extract,
     leaves,
     transposed,
 )  # fmt: skip
+from mercer.compat.pykeops._solving import operator
 
 __all__ = ["REFUSED", "GenericLazyTensor"]
 
@@ -186,20 +187,8 @@ class GenericLazyTensor:
                 f"{[one.node.dim for one in given]}"
             )
         dim = dim or max(one.node.dim for one in given)
-        node = self._distributed(name, [one.node for one in given], dim)
+        node = applied(name, [one.node for one in given], dim)
         return self.of(node, *given)
-
-    def _distributed(self, name: str, nodes: list[Node], dim: int) -> Node:
-        """The operation; of a concatenation it is the concatenation of what it is of the parts."""
-        joined = next((node for node in nodes if node.op == "Concat"), None)
-        if joined is None or name not in OPERATIONS:
-            return Node(name, tuple(nodes), dim)
-        parts, start = [], 0
-        for part in joined.arguments:
-            taken = [n if n.dim == 1 else extract(n, start, part.dim) for n in nodes]
-            parts.append(self._distributed(name, taken, part.dim))
-            start += part.dim
-        return Node("Concat", tuple(parts), dim)
 
     def __add__(self, other: Any) -> Any:
         return self if _is(other, 0) else self._apply("Add", other)
@@ -314,7 +303,7 @@ class GenericLazyTensor:
         """x A x of parameters A, D x D, positive definite."""
         matrix = self._lazy(matrix)
         self._require_matrix("SymSqNorm", matrix, self.node.dim**2)
-        factor = _matrices.root(matrix.node, self.xp, self._like())
+        factor = matrices.root(matrix.node, self.xp, self._like())
         if factor is None:
             raise NotImplementedError(
                 "SymSqNorm: the matrix must be of parameters and positive definite. Received "
@@ -345,7 +334,7 @@ class GenericLazyTensor:
     def _mapped(self, name: str, matrix: Any, vector: Any, is_transposed: bool) -> Any:
         self._require_matrix(name, matrix, vector.node.dim)
         like = next(one._like() for one in (vector, matrix) if one._like() is not None)
-        node = _matrices.mapped(vector.node, matrix.node, is_transposed, self.xp, like)
+        node = matrices.mapped(vector.node, matrix.node, is_transposed, self.xp, like)
         if node is None:
             raise NotImplementedError(
                 f"{name}: it is offered where matrix and vector are of one side, and for a matrix "
@@ -422,7 +411,7 @@ class GenericLazyTensor:
 
     def _request(
         self, axis: int | None, dim: int | None, options: dict[str, Any], *others: Any
-    ) -> _calls.Request:
+    ) -> sums.Request:
         ranges = options.pop("ranges", self.ranges)
         for name in options:
             if name not in _IGNORED:
@@ -442,7 +431,7 @@ class GenericLazyTensor:
                 "LazyTensor: a reduction over points needs variables of i or j. Received none"
             )
         rows, columns = whole._sizes()
-        return _calls.Request(place, (rows, columns), arrays[0], self.xp, ranges)
+        return sums.Request(place, (rows, columns), arrays[0], self.xp, ranges)
 
     def _of_features(self, axis: int, dim: int | None) -> bool:
         axis = axis if dim is None else dim
@@ -453,8 +442,8 @@ class GenericLazyTensor:
 
     def _over_points(self, name: str, axis: int | None, dim: int | None, options: Any) -> Any:
         request = self._request(axis, dim, options)
-        found = _calls.by_components(
-            self.node, lambda node: _calls.reduced(node, name, request), self.xp
+        found = sums.by_components(
+            self.node, lambda node: sums.reduced(node, name, request), self.xp
         )
         return found
 
@@ -465,7 +454,7 @@ class GenericLazyTensor:
 
     def sum_reduction(self, axis: Any = None, dim: Any = None, **options: Any) -> Any:
         axis = axis if dim is None else dim
-        return _calls.summed(self.node, self._request(axis, None, options))
+        return sums.summed(self.node, request=self._request(axis, None, options))[0]
 
     def min(self, axis: int = -1, dim: int | None = None, **options: Any) -> Any:
         if self._of_features(axis, dim):
@@ -496,7 +485,7 @@ class GenericLazyTensor:
 
     def Kmin_argKmin(self, K: int, axis: Any = None, dim: Any = None, **options: Any) -> Any:
         self._require_number("Kmin")
-        return _calls.nearest(self.node, K, self._request(axis, dim, options))
+        return sums.nearest(self.node, K, self._request(axis, dim, options))
 
     def Kmin(self, K: int, axis: Any = None, dim: Any = None, **options: Any) -> Any:
         return self.Kmin_argKmin(K, axis, dim, **options)[0]
@@ -512,8 +501,8 @@ class GenericLazyTensor:
         self._require_number("logsumexp")
         weight = self._lazy(weight)
         request = self._request(axis, dim, options, weight)
-        whole = _calls.reduced(self.node, "logsumexp", request)[..., None]
-        return whole + self.xp.log(_calls.softmax(self.node, weight.node, request))
+        whole = sums.reduced(self.node, "logsumexp", request)[..., None]
+        return whole + self.xp.log(sums.softmax(self.node, weight.node, request))
 
     def sumsoftmaxweight(
         self, weight: Any, axis: Any = None, dim: Any = None, **options: Any
@@ -521,7 +510,7 @@ class GenericLazyTensor:
         self._require_number("sumsoftmaxweight")
         weight = self._lazy(weight)
         request = self._request(axis, dim, options, weight)
-        return _calls.softmax(self.node, weight.node, request)
+        return sums.softmax(self.node, weight.node, request)
 
     def _require_number(self, name: str) -> None:
         if self.node.dim != 1:
@@ -541,7 +530,7 @@ class GenericLazyTensor:
     def __matmul__(self, v: Any, **options: Any) -> Any:
         self._require_number("@")
         request = self._request(len(self._batch()) + 1, None, options)
-        return _calls.product(self.node, v, request)
+        return sums.product(self.node, v, request)
 
     matvec = __matmul__
 
@@ -561,8 +550,8 @@ class GenericLazyTensor:
         eps = options.pop("eps", 1e-6)
         request = self._request(len(self._batch()) + 1, None, options)
         b = other.node.value if isinstance(other, GenericLazyTensor) else other
-        operator = _calls.operator(self.node, request, alpha)
-        return mc.linalg.cg(operator, b, tol=eps)
+        solved = operator(self.node, request, alpha)
+        return mc.linalg.cg(solved, b, tol=eps)
 
 
 def _is(value: Any, number: int) -> bool:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from mercer._vectors.nodes import I_SIDE, J_SIDE, PARAMETER, Node, leaves
 from mercer.compat.pykeops._formulas import read
 from mercer.compat.pykeops._lazy import GenericLazyTensor
-from mercer.compat.pykeops._nodes import I_SIDE, J_SIDE, PARAMETER, Node, leaves
 
 __all__ = ["NAMES", "names_of"]
 

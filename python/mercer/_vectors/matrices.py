@@ -1,10 +1,10 @@
-"""Small matrices in lazy formulas: they are applied to the vectors of one side, before the call."""
+"""Small matrices in formulas with vector values: applied to vectors of one side before a call."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from mercer.compat.pykeops._nodes import PARAMETER, Node, numeric
+from mercer._vectors.nodes import PARAMETER, Node, numeric
 
 __all__ = ["mapped", "root"]
 
@@ -26,6 +26,8 @@ def _of_one_side(node: Node, matrix: Node, is_transposed: bool, xp: Any, like: A
     shape = (columns, rows) if is_transposed else (rows, columns)
     entries = entries.reshape(*entries.shape[:-1], *shape)
     entries = xp.swapaxes(entries, -1, -2) if is_transposed else entries
+    if not matrix.sides - {PARAMETER}:
+        return _leaf(whole, xp.matmul(vectors, xp.swapaxes(entries[..., 0, :, :], -1, -2)))
     return _leaf(whole, (entries * vectors[..., None, :]).sum(-1))
 
 

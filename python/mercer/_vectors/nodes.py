@@ -1,23 +1,25 @@
-"""The tree of a lazy formula: variables of i, of j and parameters, and operations on them.
+"""The tree of a formula with vector values: arrays of i, of j and parameters, and operations.
 
 A node has a dimension: 1 is a number for each pair, more a vector. Operations go feature by
-feature, as KeOps' do, so a vector's component is the operation on components (``extract``).
+feature, so a vector's component is the operation on components (``extract``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Node", "extract", "leaves", "numeric", "transposed"]
+__all__ = ["Keys", "Node", "applied", "extract", "gathered", "leaves", "numeric", "transposed"]
 
-#: The categories of KeOps: variables of i, of j, and parameters.
+#: Arrays of i, of j, and parameters. The numbers are KeOps' categories.
 I_SIDE, J_SIDE, PARAMETER = 0, 1, 2
 
 
 class Node:
-    """An operation on other nodes. Leaves are "array", with an array [..., n, D] or [..., D], and
-    "number"; an array's features from `first` on are those that it has."""
+    """An operation on other nodes. Leaves are "array", with an array [..., n, D] or [..., D];
+    "number", whose value is a parameter of the formula unless it is whole; "literal", a number as
+    it stands in a text; and "index", i or j. An array's features from `first` on are those that it
+    has. The value of "Gather" are the components that it takes, as numbers."""
 
     def __init__(
         self, op: str, arguments: tuple[Node, ...] = (), dim: int = 1, *, value: Any = None,
@@ -25,7 +27,7 @@ class Node:
     ):  # fmt: skip
         self.op, self.arguments, self.dim = op, arguments, dim
         self.value, self.category, self.first = value, category, first
-        sides = {category} if op == "array" else set()
+        sides = {category} if op in ("array", "index") else set()
         self.sides: frozenset[int] = frozenset(sides.union(*(a.sides for a in arguments)))
         self.reduces: bool = op in REDUCTIONS or any(a.reduces for a in arguments)
 
@@ -44,12 +46,18 @@ def _clip(xp: Any, value: Any, low: Any, high: Any) -> Any:
     return xp.where(value < low, low + 0 * value, xp.where(value > high, high + 0 * value, value))
 
 
+def _alike(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
+    """Two arrays in the place of an array and a number, which PyTorch does not compare."""
+    some = b if isinstance(a, (int, float)) else a
+    return tuple(xp.zeros_like(some) + v if isinstance(v, (int, float)) else v for v in (a, b))
+
+
 def _one(name: str) -> Callable[..., Any]:
     return lambda xp, a: getattr(xp, name)(a)
 
 
-#: Operations that go feature by feature, by KeOps' names.
-OPERATIONS = {
+#: KeOps' operations that go feature by feature, by its names.
+KEOPS = {
     "Add": Operation("({} + {})", lambda xp, a, b: a + b),
     "Subtract": Operation("({} - {})", lambda xp, a, b: a - b),
     "Mult": Operation("({} * {})", lambda xp, a, b: a * b),
@@ -85,9 +93,32 @@ OPERATIONS = {
     "LessThan": Operation("({} < {})"),
     "LessOrEqual": Operation("({} <= {})"),
 }
+#: All operations that go feature by feature: KeOps' and others of Mercer's language.
+OPERATIONS = KEOPS | {
+    "And": Operation("({} && {})"),
+    "Or": Operation("({} || {})"),
+    "Not": Operation("(!{})"),
+    "Where": Operation("where({}, {}, {})", lambda xp, c, a, b: xp.where(c != 0, a, b)),
+    "Larger": Operation("max({}, {})", lambda xp, a, b: xp.maximum(*_alike(xp, a, b))),
+    "Smaller": Operation("min({}, {})", lambda xp, a, b: xp.minimum(*_alike(xp, a, b))),
+    "Exp2": Operation("exp2({})", _one("exp2")),
+    "Expm1": Operation("expm1({})", _one("expm1")),
+    "Log2": Operation("log2({})", _one("log2")),
+    "Log1p": Operation("log1p({})", _one("log1p")),
+    "Tanh": Operation("tanh({})", _one("tanh")),
+    "Erf": Operation("erf({})"),
+    "Floor": Operation("floor({})", _one("floor")),
+    "Ceil": Operation("ceil({})", _one("ceil")),
+    "Round": Operation("round({})", _one("round")),
+    "Copysign": Operation("copysign({}, {})"),
+    "XLogY": Operation("xlogy({}, {})"),
+    "Fma": Operation("fma({}, {}, {})"),
+}
 #: Reductions over the features, and how their values of two parts are joined.
-REDUCTIONS = {"Sum": ("sum", "({} + {})"), "Max": ("max", "max({}, {})"),
-              "Min": ("min", "min({}, {})")}  # fmt: skip
+REDUCTIONS = {
+    "Sum": ("sum", "({} + {})"), "Max": ("max", "max({}, {})"), "Min": ("min", "min({}, {})"),
+    "Prod": ("prod", "({} * {})"), "LogSumExp": ("logsumexp", ""),
+}  # fmt: skip
 
 
 def leaves(node: Node) -> Iterator[Node]:
@@ -95,6 +126,44 @@ def leaves(node: Node) -> Iterator[Node]:
         yield node
     for argument in node.arguments:
         yield from leaves(argument)
+
+
+def applied(name: str, nodes: Sequence[Node], dim: int) -> Node:
+    """The operation; of a concatenation it is the concatenation of what it is of the parts."""
+    joined = next((node for node in nodes if node.op == "Concat"), None)
+    if joined is None or name not in OPERATIONS:
+        return Node(name, tuple(nodes), dim)
+    parts, start = [], 0
+    for part in joined.arguments:
+        taken = [n if n.dim == 1 else extract(n, start, part.dim) for n in nodes]
+        parts.append(applied(name, taken, part.dim))
+        start += part.dim
+    return Node("Concat", tuple(parts), dim)
+
+
+class Keys:
+    """A number for each node: the same for nodes of the same operations on the same arrays."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[Node, int]] = {}
+        self.numbers: dict[Any, int] = {}
+
+    def __call__(self, node: Node) -> int:
+        if id(node) not in self.known:
+            value = id(node.value) if node.op in ("array", "number") else node.value
+            parts = tuple(map(self, node.arguments))
+            key = (node.op, parts, node.dim, value, node.category, node.first)
+            self.known[id(node)] = (node, self.numbers.setdefault(key, len(self.numbers)))
+        return self.known[id(node)][1]
+
+
+def gathered(node: Node, components: Sequence[int]) -> Node:
+    """Some components of a vector, in any order, also several times."""
+    if node.op == "Gather":
+        return gathered(node.arguments[0], [node.value[k] for k in components])
+    if len(components) == 1:
+        return extract(node, components[0], 1)
+    return Node("Gather", (node,), len(components), value=tuple(components))
 
 
 def _rebuilt(node: Node, arguments: tuple[Node, ...], dim: int) -> Node:
@@ -117,6 +186,8 @@ def extract(node: Node, first: int, dim: int) -> Node:
                 parts.append(extract(argument, low - start, high - low))
             start += argument.dim
         return parts[0] if len(parts) == 1 else Node("Concat", tuple(parts), dim)
+    if node.op == "Gather":
+        return gathered(node.arguments[0], node.value[first : first + dim])
     taken = (a if a.dim == 1 else extract(a, first, dim) for a in node.arguments)
     return _rebuilt(node, tuple(taken), dim)
 
@@ -132,11 +203,13 @@ def transposed(node: Node) -> Node:
 def numeric(node: Node, xp: Any, like: Any) -> Any:
     """The values [..., n, D] of a node of one side, or [..., 1, D] of parameters, in the library
     and dtype of an array. None where an operation is known in formulas alone."""
-    if node.op == "number":
-        return node.value
+    if node.op in ("number", "literal"):
+        return float(node.value) if node.op == "literal" else node.value
     if node.op == "array":
         values = node.value[..., node.first : node.first + node.dim]
         return values[..., None, :] if node.category == PARAMETER else values
+    if node.op == "index":
+        return None
     found = [numeric(argument, xp, like) for argument in node.arguments]
     if any(value is None for value in found):
         return None
@@ -145,8 +218,12 @@ def numeric(node: Node, xp: Any, like: Any) -> Any:
         return xp.concatenate(
             [xp.broadcast_to(v, (*v.shape[:-2], size, v.shape[-1])) for v in found], -1
         )
+    if node.op == "Gather":
+        return found[0][..., list(node.value)]
     if node.op in REDUCTIONS:
-        name = {"Sum": "sum", "Max": "amax", "Min": "amin"}[node.op]
+        name = {"Sum": "sum", "Max": "amax", "Min": "amin", "Prod": "prod"}.get(node.op)
+        if name is None:
+            return None
         return getattr(xp, name)(found[0], -1)[..., None]
     of_arrays = OPERATIONS[node.op].of_arrays
     if of_arrays is None or all(isinstance(value, (int, float)) for value in found):

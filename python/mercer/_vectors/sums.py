@@ -1,0 +1,259 @@
+"""A reduction over points of a formula with vector values, as calls of verbs.
+
+Numbers for pairs are one call. Vectors are sums of a number for the pair times vectors of one side,
+which is one product with all of these as columns; any other vector is reduced component by
+component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mercer import _verbs
+from mercer._normalized import _constant
+from mercer._vectors.formulas import Formula, Request, times
+from mercer._vectors.nodes import I_SIDE, J_SIDE, Keys, Node, extract, numeric
+
+__all__ = ["Request", "by_components", "nearest", "product", "reduced", "softmax", "summed",
+           "weighted"]  # fmt: skip
+
+
+def reduced(node: Node, reduce: str, request: Request) -> Any:
+    """[..., M]: sum, max, min, argmax, argmin or logsumexp of a number for each pair."""
+    formula = Formula(node, request)
+    verb: Any = _verbs.kernel_reduce
+    return verb(*formula.points(), reduce, **formula.arguments())
+
+
+def product(node: Node, v: Any, request: Request, normalize: str | None = None) -> Any:
+    formula = Formula(node, request)
+    verb: Any = _verbs.kernel_product
+    return verb(*formula.points(), v, normalize=normalize, **formula.arguments())
+
+
+def nearest(node: Node, k: int, request: Request) -> tuple[Any, Any]:
+    formula = Formula(node, request)
+    return _verbs.knn(*formula.points(), k, **formula.arguments())
+
+
+def by_components(node: Node, compute: Callable[[Node], Any], xp: Any) -> Any:
+    """[..., M, D]: a reduction of each component of a vector."""
+    parts = [compute(extract(node, k, 1))[..., None] for k in range(node.dim)]
+    return parts[0] if len(parts) == 1 else xp.concatenate(parts, -1)
+
+
+class Term(NamedTuple):
+    """sign * number of the pair * vector of a row * vector of a column; None is 1."""
+
+    sign: int
+    pair: Node | None
+    row: Any
+    col: Any
+
+
+class _Terms:
+    """Vectors as sums of terms."""
+
+    def __init__(self, request: Request):
+        self.request, self.keys = request, Keys()
+        self.values: dict[int, Any] = {}
+        self.shifted: dict[int, tuple[Node, ...]] = {}
+
+    def value(self, node: Node) -> Any:
+        key = self.keys(node)
+        if key not in self.values:
+            self.values[key] = numeric(node, self.request.xp, self.request.like)
+        return self.values[key]
+
+    def of(self, node: Node) -> list[Term] | None:
+        """A vector as a sum of terms; None where it is none."""
+        if not node.is_of_pairs():
+            value = self.value(node)
+            if value is None:
+                return [Term(1, node, None, None)] if node.dim == 1 else None
+            is_of_col = self.request.axis in node.sides
+            return [Term(1, None, None, value) if is_of_col else Term(1, None, value, None)]
+        if node.dim == 1 and node.op not in ("Mult", "Minus"):
+            return [Term(1, node, None, None)]
+        if node.op == "Gather":
+            found = self.of(node.arguments[0])
+            return None if found is None else [_gathered(term, node.value) for term in found]
+        if node.op == "Square":
+            node = Node("Mult", node.arguments * 2, node.dim)
+        if node.op == "Divide":
+            inverse = Node("Inv", node.arguments[1:], node.arguments[1].dim)
+            node = Node("Mult", (node.arguments[0], inverse), node.dim)
+        if node.op not in ("Add", "Subtract", "Minus", "Mult"):
+            return None
+        known = []
+        for argument in self._centred(node):
+            terms = self.of(argument)
+            if terms is None:
+                return None
+            known.append(terms)
+        if node.op == "Mult":
+            return [_product(a, b) for a in known[0] for b in known[1]]
+        first = known[0] if len(known) == 2 else []
+        if node.op == "Add":
+            return first + known[1]
+        return first + [term._replace(sign=-term.sign) for term in known[-1]]
+
+    def _centred(self, node: Node) -> tuple[Node, ...]:
+        """The arguments; those of a difference of both sides less a centre of one, so that the
+        parts of the sum are not larger than points lie apart."""
+        first, second = node.arguments[0], node.arguments[-1]
+        sides = {first.sides & {I_SIDE, J_SIDE}, second.sides & {I_SIDE, J_SIDE}}
+        is_apart = sides == {frozenset([I_SIDE]), frozenset([J_SIDE])}
+        if node.op != "Subtract" or not is_apart or first.dim != second.dim:
+            return node.arguments
+        key = self.keys(node)
+        if key not in self.shifted:
+            self.shifted[key] = self._less_centre(first, second) or node.arguments
+        return self.shifted[key]
+
+    def _less_centre(self, first: Node, second: Node) -> tuple[Node, ...]:
+        values, xp = self.value(second), self.request.xp
+        if values is None:
+            return ()
+        points = _constant(values).reshape(-1, second.dim)
+        centre = points.sum(0) / max(points.shape[0], 1)
+        centre = xp.nan_to_num(centre, nan=0.0, posinf=0.0, neginf=0.0)
+        shift = Node("array", (), second.dim, value=centre)
+        return tuple(Node("Subtract", (part, shift), part.dim) for part in (first, second))
+
+    def pair_key(self, pair: Node | None) -> tuple[int, ...]:
+        """The same for products of the same numbers, in any order."""
+        waiting, found = [pair] if pair is not None else [], []
+        while waiting:
+            one = waiting.pop()
+            if one.op == "Mult" and one.dim == 1:
+                waiting.extend(one.arguments)
+            else:
+                found.append(self.keys(one))
+        return tuple(sorted(found))
+
+    def sums(self, parts: list[list[Term]], normalize: str | None = None) -> list[Any]:
+        """[..., M, D] of each part. Terms of one number of the pair are columns of one product."""
+        groups: dict[tuple[int, ...], list[tuple[int, Term]]] = {}
+        for number, part in enumerate(parts):
+            for term in part:
+                groups.setdefault(self.pair_key(term.pair), []).append((number, term))
+        totals: list[Any] = [None] * len(parts)
+        for group in groups.values():
+            found = self._columns(group[0][1].pair, [term.col for _, term in group], normalize)
+            for (number, term), sums in zip(group, found, strict=True):
+                sums = sums if term.row is None else sums * term.row
+                sums = sums if term.sign > 0 else -sums
+                totals[number] = sums if totals[number] is None else totals[number] + sums
+        return totals
+
+    def _columns(self, pair: Node | None, given: list[Any], normalize: str | None) -> list[Any]:
+        """The sums of a number of the pair times each of the vectors of columns."""
+        xp, request = self.request.xp, self.request
+        size, distinct = request.sizes[request.axis], {id(c): c for c in given}
+        one = _ones(request) if any(c is None for c in given) else None
+        arrays = [one if c is None else c for c in distinct.values()]
+        arrays = [xp.broadcast_to(c, (*c.shape[:-2], size, c.shape[-1])) for c in arrays]
+        rows = request.sizes[request.rows]
+        is_alone = pair is None and normalize is None and request.ranges is None
+        if is_alone:  # one row is the sum for all
+            sizes = (1, size) if request.axis == 1 else (size, 1)
+            request = request._replace(sizes=sizes)
+        number = pair or Node("literal", value="1")
+        whole = product(number, _joined(arrays, xp), request, normalize)
+        if is_alone:
+            whole = xp.broadcast_to(whole, (*whole.shape[:-2], rows, whole.shape[-1]))
+        found, start = {}, 0
+        for key, array in zip(distinct, arrays, strict=True):
+            found[key] = whole[..., start : start + array.shape[-1]]
+            start += array.shape[-1]
+        return [found[id(c)] for c in given]
+
+
+def _product(a: Term, b: Term) -> Term:
+    return Term(a.sign * b.sign, times(a.pair, b.pair), _both(a.row, b.row), _both(a.col, b.col))
+
+
+def _both(a: Any, b: Any) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    return a * b
+
+
+def _gathered(term: Term, components: tuple[int, ...]) -> Term:
+    row, col = (
+        side[..., list(components)] if getattr(side, "ndim", 0) and side.shape[-1] > 1 else side
+        for side in (term.row, term.col)
+    )
+    return term._replace(row=row, col=col)
+
+
+def _ones(request: Request) -> Any:
+    if request.xp.__name__ == "torch":
+        return request.like.new_ones(1, 1)
+    return request.xp.ones((1, 1), dtype=request.like.dtype)
+
+
+def _joined(columns: list[Any], xp: Any) -> Any:
+    if len(columns) == 1:
+        return columns[0]
+    batch = np.broadcast_shapes(*(tuple(c.shape[:-2]) for c in columns))
+    return xp.concatenate([xp.broadcast_to(c, (*batch, *c.shape[-2:])) for c in columns], -1)
+
+
+def _parts(node: Node) -> list[Node]:
+    """The vectors that a concatenation joins."""
+    return [p for a in node.arguments for p in _parts(a)] if node.op == "Concat" else [node]
+
+
+def summed(*nodes: Node, request: Request) -> list[Any]:
+    """[..., M, D] of each vector: its sum over the columns. Products are shared by all vectors."""
+    terms, xp = _Terms(request), request.xp
+    whole = [_parts(node) for node in nodes]
+    flat = [part for parts in whole for part in parts]
+    found: dict[int, Any] = {}
+    separable: list[tuple[int, list[Term]]] = []
+    for place, part in enumerate(flat):
+        known = terms.of(part)
+        if known is None:
+            found[place] = by_components(part, lambda one: reduced(one, "sum", request), xp)
+        elif part.dim == 1 and len(flat) == 1 and known[0].pair is not None:
+            found[place] = reduced(part, "sum", request)[..., None]
+        else:
+            separable.append((place, known))
+    sums = terms.sums([known for _, known in separable])
+    for (place, _), total in zip(separable, sums, strict=True):
+        count = flat[place].dim
+        is_whole = total.shape[-1] == count
+        found[place] = total if is_whole else xp.broadcast_to(total, (*total.shape[:-1], count))
+    results, place = [], 0
+    for parts in whole:
+        results.append(_joined([found[place + k] for k in range(len(parts))], xp))
+        place += len(parts)
+    return results
+
+
+def softmax(node: Node, weight: Node, request: Request) -> Any:
+    """[..., M, D]: the sum of a weight times the softmax of a number for each pair."""
+    return weighted(weight, node, "softmax", request)
+
+
+def weighted(node: Node, weight: Node, normalize: str, request: Request) -> Any:
+    """[..., M, D]: the mean of a vector with weights for each pair, or with their softmax."""
+    terms = _Terms(request)
+    known = [terms.of(part) for part in _parts(node)]
+    if all(part is not None and all(t.pair is None for t in part) for part in known):
+        alone = [[t._replace(pair=weight) for t in part or []] for part in known]
+        return _joined(terms.sums(alone, normalize), request.xp)
+    if normalize == "softmax":
+        shift = _constant(reduced(weight, "logsumexp", request))[..., None]
+        row = Node("array", (), 1, value=shift, category=request.rows)
+        weight = Node("Exp", (Node("Subtract", (weight, row)),))
+    parts = tuple(Node("Mult", (weight, part), part.dim) for part in _parts(node))
+    joined = parts[0] if len(parts) == 1 else Node("Concat", parts, node.dim)
+    sums, whole = summed(joined, weight, request=request)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return sums / whole
