@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import mercer
 
@@ -56,16 +57,16 @@ class _Operands:
         width = torch.tensor(2.0 * row.features, dtype=kind)
         self.leaves = [t.requires_grad_() for t in (x, z, v, width)]
 
-    def backward_of(self, out) -> Callable[[], tuple]:
+    def backward_of(self, out: Any) -> Callable[[], Any]:
         import torch
 
         return lambda: torch.autograd.grad(out, self.leaves, self.cotangent, retain_graph=True)
 
-    def ours(self) -> Callable[[], tuple]:
+    def ours(self) -> Callable[[], Any]:
         x, z, v, width = self.leaves
         return self.backward_of(mercer.kernel_product("exp(-sum((x-z)^2)/h)", x, z, v, h=width))
 
-    def theirs(self) -> Callable[[], tuple]:
+    def theirs(self) -> Callable[[], Any]:
         x, z, v, width = self.leaves
         squares = (x * x).sum(1)[:, None] + (z * z).sum(1) - 2 * x @ z.T
         return self.backward_of((-squares.clamp_min(0) / width).exp() @ v)

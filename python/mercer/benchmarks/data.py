@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -36,13 +37,13 @@ class Case:
         return self.z.astype(np.float64)
 
     @functools.cached_property
-    def tx(self):
+    def tx(self) -> Any:
         import torch
 
         return torch.from_numpy(self.x)
 
     @functools.cached_property
-    def tz(self):
+    def tz(self) -> Any:
         import torch
 
         return torch.from_numpy(self.z)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import mercer
 
@@ -64,17 +65,18 @@ def floor(formula: str, shape: tuple[int, int, int], dtype: str, name: str) -> f
     if name == "interpreter":
         return None
     measure_clock()
-    if why_no_floor():
+    clock = clock_ghz()
+    if why_no_floor() or clock is None:
         return None
-    return float(mercer._mercer.floor_rate(formula, shape, dtype, name, clock_ghz()))
+    return float(mercer._mercer.floor_rate(formula, shape, dtype, name, clock))
 
 
 def gpu_floor(
-    formula: str, shape: tuple[int, int, int], dtype: str, device: str, **call: object
+    formula: str, shape: tuple[int, int, int], dtype: str, device: str, **call: Any
 ) -> dict[str, float]:
     """Milliseconds that a call takes at least on a GPU: "ms", and those of each unit.
 
     ``device``: "cuda:0", or an architecture such as "sm_90", which needs no GPU. ``call``: verb,
     items (values of a parameter that share one accumulation), columns, symmetric, mixed_pipes.
     """
-    return mercer._mercer.gpu_floor(formula, tuple(shape), dtype, device, **call)
+    return mercer._mercer.gpu_floor(formula, shape, dtype, device, **call)

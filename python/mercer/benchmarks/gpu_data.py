@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 KINDS = ("normal", "uniform", "integer", "lognormal", "mixed", "sparse", "3 clusters in order")
 
 
-def clusters(kind: str, values):
+def clusters(kind: str, values: Any) -> Any:
     """Points beside centres; those of "10 clusters in order" lie by centre."""
     import torch
 
@@ -20,7 +23,7 @@ def clusters(kind: str, values):
     return centre[order] + values * 1e-2
 
 
-def points(kind: str, count: int, features: int, dtype: str, device: str, seed: int):
+def points(kind: str, count: int, features: int, dtype: str, device: str, seed: int) -> Any:
     """[count, features] of a kind; "mixed" are features of scales from 1e-3 to 1e3; five in a
     hundred "sparse" values are not zero."""
     import torch
@@ -55,13 +58,13 @@ class Case:
         self.x = points(kind, m, k, dtype, device, 1)
         self.z = points(kind, n, k, dtype, device, 2)
 
-    def empty(self, *shape: int, dtype: str = "float32"):
+    def empty(self, *shape: int, dtype: str = "float32") -> Any:
         """An output full of NaN: what a call leaves out shows in the error."""
         import torch
 
         return torch.full(shape, float("nan"), dtype=getattr(torch, dtype), device=self.device)
 
-    def normal(self, *shape: int):
+    def normal(self, *shape: int) -> Any:
         """Right-hand sides or coefficients."""
         return points("normal", shape[0], shape[1] if shape[1:] else 1, "float32", self.device, 3)
 
@@ -78,7 +81,12 @@ def median_square(case: Case, pairs: int = 4096) -> float:
 
 
 def sampled_error(
-    out, case: Case, reference, pairs: int = 4096, *, of_points: bool = False
+    out: Any,
+    case: Case,
+    reference: Callable[..., Any],
+    pairs: int = 4096,
+    *,
+    of_points: bool = False,
 ) -> float:
     """Largest error of some pairs against float64, relative to the value.
 
@@ -99,12 +107,14 @@ def sampled_error(
     return worst((out[rows, cols].double() - exact).abs(), scale)
 
 
-def worst(difference, scale) -> float:
+def worst(difference: Any, scale: Any) -> float:
     """The largest ratio; NaN where one is NaN."""
     return float((difference / scale.clamp(min=1e-300)).max())
 
 
-def product_error(out, case: Case, v, reference, rows: int = 16) -> float:
+def product_error(
+    out: Any, case: Case, v: Any, reference: Callable[..., Any], rows: int = 16
+) -> float:
     """Largest error of some rows against float64, relative to sum |K| |v|."""
     found = []
     for m in range(0, case.shape[0], max(1, case.shape[0] // rows)):
@@ -114,7 +124,7 @@ def product_error(out, case: Case, v, reference, rows: int = 16) -> float:
     return max(found, key=lambda e: (e != e, e))
 
 
-def nearest_error(values, case: Case, reference, rows: int = 16) -> float:
+def nearest_error(values: Any, case: Case, reference: Callable[..., Any], rows: int = 16) -> float:
     """Largest error of some rows' values against the smallest in float64, relative to these."""
     found = []
     for m in range(0, case.shape[0], max(1, case.shape[0] // rows)):
@@ -124,7 +134,7 @@ def nearest_error(values, case: Case, reference, rows: int = 16) -> float:
     return max(found, key=lambda e: (e != e, e))
 
 
-def agop_error(out, gradients) -> float:
+def agop_error(out: Any, gradients: Any) -> float:
     """Largest error against the gradients' products in float64, relative to their norms."""
     exact = out.double() * 0
     for part in gradients.split(1 << 14):
@@ -133,7 +143,9 @@ def agop_error(out, gradients) -> float:
     return worst((out.double() - exact).abs(), norms[:, None] * norms)
 
 
-def gradient_error(out, case: Case, weights_of, slope, rows: int = 4) -> float:
+def gradient_error(
+    out: Any, case: Case, weights_of: Callable[[int], Any], slope: Callable[..., Any], rows: int = 4
+) -> float:
     """Largest error of some rows m against float64, relative to sum |weight| |slope|.
 
     ``weights_of(m)``: [outputs, N], float64.

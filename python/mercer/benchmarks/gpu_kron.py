@@ -8,9 +8,11 @@ calls run in one CUDA graph, so that the host's part of short ones does not show
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import mercer
 
@@ -61,7 +63,7 @@ ROWS = (
 )
 
 
-def uniform(s: GpuSettings, shape: tuple[int, ...], dtype: str, seed: int):
+def uniform(s: GpuSettings, shape: tuple[int, ...], dtype: str, seed: int) -> Any:
     """Between -1 and 1."""
     import torch
 
@@ -146,4 +148,4 @@ def kron_lines(row: GpuKron, s: GpuSettings) -> Iterator[GpuLine]:
 
 
 def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
-    return {row.name: lambda s, row=row: kron_lines(row, s) for row in ROWS}
+    return {row.name: functools.partial(kron_lines, row) for row in ROWS}

@@ -7,6 +7,7 @@ JSON.
 
 from __future__ import annotations
 
+import functools
 import json
 import statistics
 import sys
@@ -85,7 +86,7 @@ def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
     rows: dict[str, Callable[[GpuSettings], Iterator[GpuLine]]] = {"kron-call": call_lines}
     for shape in SHAPES:
         name = f"kron-startup {shape[1]}^{shape[2]}"
-        rows[name] = lambda s, name=name, shape=shape: startup_lines(name, shape, s)
+        rows[name] = functools.partial(startup_lines, name, shape)
     return rows
 
 
@@ -94,7 +95,8 @@ def main(arguments: list[str]) -> None:
     rows, p, n = (int(size) for size in text.split("x"))
     s = GpuSettings(device)
     other, call = Call(OTHER, s), Call((rows, p, n), s)
-    other(), other()
+    other()
+    other()
     print(json.dumps({key: s.watch.wall(call) for key in ("first", "second")}))
 
 

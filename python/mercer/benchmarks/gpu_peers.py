@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Peer:
     columns: int = 1  # of v
 
 
-def _computed(tensor):
+def _computed(tensor: Any) -> Any:
     """torch.cdist takes float32 and float64 only; converted before the clock runs."""
     import torch
 
@@ -33,7 +34,7 @@ def cdist(p: float, mm: bool | None = None) -> Peer:
         False: "donot_use_mm_for_euclid_dist",
     }[mm]
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         x, z = _computed(x), _computed(z)
@@ -46,7 +47,7 @@ def cdist(p: float, mm: bool | None = None) -> Peer:
 def gauss(bandwidth: float) -> Peer:
     """exp(-cdist^2 / (2 bandwidth^2)) by a matrix product, in place."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         x, z = _computed(x), _computed(z)
@@ -60,13 +61,13 @@ def gauss(bandwidth: float) -> Peer:
 def gauss_times_product(h: float) -> Peer:
     """exp(-cdist^2 / h) times x @ z.T, in place where it can be."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         x, z = _computed(x), _computed(z)
         mode = "use_mm_for_euclid_dist"
 
-        def call(rows):
+        def call(rows: int) -> Any:
             squares = torch.cdist(x[:rows], z, compute_mode=mode).square_()
             return squares.mul_(-1 / h).exp_().mul_(x[:rows] @ z.T)
 
@@ -78,7 +79,7 @@ def gauss_times_product(h: float) -> Peer:
 def matmul() -> Peer:
     """x @ z.T in the computing type."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         x, z = _computed(x), _computed(z)
         return lambda rows: x[:rows] @ z.T
 
@@ -88,7 +89,7 @@ def matmul() -> Peer:
 def laplace(bandwidth: float) -> Peer:
     """exp(-cdist / bandwidth), in place."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         return lambda rows: torch.cdist(x[:rows], z, p=1).div_(-bandwidth).exp_()
@@ -99,7 +100,7 @@ def laplace(bandwidth: float) -> Peer:
 def _product(name: str, values: Callable, columns: int) -> Peer:
     """A matrix of some rows at a time, multiplied with ones."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         v = torch.ones(len(z), columns, dtype=z.dtype, device=z.device)
@@ -109,7 +110,7 @@ def _product(name: str, values: Callable, columns: int) -> Peer:
 
 
 def laplace_product(bandwidth: float, columns: int = 1) -> Peer:
-    def values(x, z):
+    def values(x: Any, z: Any) -> Any:
         import torch
 
         return torch.cdist(x, z, p=1).div_(-bandwidth).exp_()
@@ -118,7 +119,7 @@ def laplace_product(bandwidth: float, columns: int = 1) -> Peer:
 
 
 def gauss_product(bandwidth: float, columns: int = 1) -> Peer:
-    def values(x, z):
+    def values(x: Any, z: Any) -> Any:
         import torch
 
         squares = torch.cdist(x, z, compute_mode="use_mm_for_euclid_dist").square_()
@@ -130,13 +131,13 @@ def gauss_product(bandwidth: float, columns: int = 1) -> Peer:
 def gauss_backward(bandwidth: float, columns: int) -> Peer:
     """The gradients by x, z and v by matrix products; the matrix is made some rows at a time."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         scale = -1 / (2 * bandwidth * bandwidth)
         u, v = (torch.ones(len(t), columns, device=z.device) for t in (x, z))
 
-        def call(rows):
+        def call(rows: int) -> Any:
             by_z, by_v = torch.zeros_like(z), torch.zeros_like(v)
             for first in range(0, rows, 2000):
                 part, own = x[first : min(rows, first + 2000)], u[first : min(rows, first + 2000)]
@@ -156,7 +157,7 @@ def gauss_backward(bandwidth: float, columns: int) -> Peer:
 def gauss_matrix_backward(bandwidth: float) -> Peer:
     """Autograd's backward of the matrix, by x and z, from what its forward by a product kept."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         own, others = x.clone().requires_grad_(), z.clone().requires_grad_()
@@ -172,7 +173,7 @@ def gauss_weights_backward(bandwidth: float, columns: int) -> Peer:
     """Autograd's backward of a product by x, z, v and the weights of the features, of scaled points
     and a stored matrix."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         leaves = [x.clone(), z.clone(), torch.randn(len(z), columns, device=z.device)]
@@ -190,15 +191,15 @@ def gauss_weights_backward(bandwidth: float, columns: int) -> Peer:
 def cosine_backward(columns: int) -> Peer:
     """The gradients of a cosine by x, z and v, by products of normalised points."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         u, v = (torch.ones(len(t), columns, device=z.device) for t in (x, z))
 
-        def by_points(by_unit, unit, norm):
+        def by_points(by_unit: Any, unit: Any, norm: Any) -> Any:
             return (by_unit - unit * (by_unit * unit).sum(1, keepdim=True)) / norm
 
-        def call(rows):
+        def call(rows: int) -> Any:
             norm_z = z.norm(dim=1, keepdim=True)
             unit_z = z / norm_z
             by_z, by_v = torch.zeros_like(z), torch.zeros_like(v)
@@ -221,10 +222,10 @@ def nearest(p: float, count: int) -> Peer:
     """torch.cdist and topk, 500 rows at a time."""
     mode = "use_mm_for_euclid_dist" if p == 2 else "donot_use_mm_for_euclid_dist"
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
-        def call(rows):
+        def call(rows: int) -> Any:
             for first in range(0, rows, 500):
                 part = x[first : min(rows, first + 500)]
                 torch.cdist(part, z, p=p, compute_mode=mode).topk(min(count, len(z)), largest=False)
@@ -237,13 +238,13 @@ def nearest(p: float, count: int) -> Peer:
 def gauss_gradients(bandwidth: float, outputs: int, agop: bool = False) -> Peer:
     """The gradients of exp(-cdist^2 / (2 bandwidth^2)) by matrix products, output by output."""
 
-    def make(x, z):
+    def make(x: Any, z: Any) -> Callable[[int], Any]:
         import torch
 
         scale = -1 / (2 * bandwidth * bandwidth)
         coef = torch.ones(outputs, len(z), device=z.device)
 
-        def call(rows):
+        def call(rows: int) -> Any:
             part = x[:rows]
             values = torch.cdist(part, z, compute_mode="use_mm_for_euclid_dist").square_()
             values.mul_(scale).exp_().mul_(2 * scale)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from .result import Measurement, Table, time_text
 
@@ -112,5 +113,5 @@ class GpuTable(Table):
     WIDTHS = (24, 13, 16, 8, 8, 5, 9, 8, 13, 17, 22, 8, 11, 6, 0)
 
     @staticmethod
-    def cells(line: GpuLine) -> tuple[str, ...]:
+    def cells(line: Any) -> tuple[str, ...]:
         return cells(line)

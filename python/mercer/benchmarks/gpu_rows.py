@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 from . import gpu_peers
 from .gpu_peers import Peer
@@ -24,7 +25,7 @@ OfDifferences = Callable
 OfPoints = Callable
 
 
-def power_sum(d, p: float):
+def power_sum(d: Any, p: float) -> Any:
     return d.abs().pow(p).sum(-1)
 
 
@@ -159,7 +160,7 @@ class Backward:
     weighs: bool = False
 
 
-def norm_row(name: str, p: float, least: float | None, reach: float | None, **fields) -> Pairs:
+def norm_row(name: str, p: float, least: float | None, reach: float | None, **fields: Any) -> Pairs:
     return Pairs(
         name, norm_text(p), norm(p), peers=(gpu_peers.cdist(p),), bars=Bars(least, reach), **fields
     )
@@ -254,14 +255,14 @@ def gauss_data_row(points: int, features: int, columns: int, data: str) -> Produ
     return dataclasses.replace(of_median(2.0 * features), of_median=of_median)
 
 
-def p2_row(name: str, least: float, reach: float | None, **fields) -> Pairs:
+def p2_row(name: str, least: float, reach: float | None, **fields: Any) -> Pairs:
     """Distances on tensor cores."""
     peers = (gpu_peers.cdist(2, mm=True),)
     return Pairs(name, norm_text(2), norm(2), peers=peers, bars=Bars(least, reach), **fields)
 
 
 def matern52(h: float) -> OfDifferences:
-    def kernel(d):
+    def kernel(d: Any) -> Any:
         r = (5 * power_sum(d, 2)).sqrt() / h
         return (1 + r + r * r / 3) * (-r).exp()
 
@@ -501,7 +502,7 @@ PRODUCTS = (
 
 def field_row(p: float, outputs: int, least: float, reach: float, noted: float | None) -> Gradient:
     """The contraction of four tensors: points, centres, amplitudes, coefficients."""
-    power = {1: "", 2: "*abs(x-z)"}.get(p, f"*abs(x-z)^{p - 1:g}")
+    power = {1.0: "", 2.0: "*abs(x-z)"}.get(p, f"*abs(x-z)^{p - 1:g}")
     return Gradient(
         f"field-p{p:g}" + (f"-{outputs}" if outputs != 16 else ""),
         f"sum(abs(x-z)^{p:g})",  # its derivative is p times the field: the same floor
@@ -594,7 +595,7 @@ def weights_backward_row(points: int, features: int, columns: int) -> Backward:
     )
 
 
-def cosine_slope(x, z):
+def cosine_slope(x: Any, z: Any) -> Any:
     norm_x, norm_z = x.norm(dim=-1, keepdim=True), z.norm(dim=-1, keepdim=True)
     unit_x, unit_z = x / norm_x, z / norm_z
     return (unit_z - unit_x * (unit_x * unit_z).sum(-1, keepdim=True)) / norm_x

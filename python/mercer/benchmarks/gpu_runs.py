@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import mercer
 
@@ -150,10 +152,8 @@ def gradient_lines(row: Gradient, s: GpuSettings) -> Iterator[GpuLine]:
             lambda: mercer.kernel_gradient(formula, case.x, case.z, coef, out=out, **row.params),
         )
     else:
-        amplitude = case.normal(m, n)
-        s.time(
-            line, lambda: mercer.gradient_field(row.field, case.x, case.z, amplitude, coef, out=out)
-        )
+        amplitude, phi = case.normal(m, n), row.field
+        s.time(line, lambda: mercer.gradient_field(phi, case.x, case.z, amplitude, coef, out=out))
     line.floor_ms = engine.gpu_floor(
         row.formula, case.shape, "float32", s.floors, verb="kernel_gradient", columns=row.outputs
     )["ms"]
@@ -195,10 +195,10 @@ def backward_lines(row: Backward, s: GpuSettings) -> Iterator[GpuLine]:
         out = mercer.pairwise(mercer.kernel(row.formula), *leaves, **row.params)
         note = "of the matrix, by x and z"
 
-    def gradients():
+    def gradients() -> Any:
         return torch.autograd.grad(out, leaves, cotangent, retain_graph=True)
 
-    def weights(m):
+    def weights(m: int) -> Any:
         of_row = cotangent[m : m + 1].double()
         return of_row @ leaves[2].detach().double().mT if row.columns else of_row
 
@@ -219,15 +219,16 @@ def several_lines(row: Several, s: GpuSettings) -> Iterator[GpuLine]:
     formula, count = mercer.kernel(row.formula), len(row.values)
     out = case.empty(count, *case.shape[:2])
 
-    def one_by_one():
+    def one_by_one() -> None:
         for index, value in enumerate(row.values):
-            mercer.pairwise(formula, case.x, case.z, out=out[index], **{row.param: value})
+            params: dict[str, Any] = {row.param: value}
+            mercer.pairwise(formula, case.x, case.z, out=out[index], **params)
 
     line = GpuLine(row.name, case.shape, note=f"{count} values of {row.param} at once")
     line.peer = f"mercer, {count} calls"
     line.peer_ms = s.watch.median(one_by_one)
     out.fill_(float("nan"))
-    values = {row.param: list(row.values)}
+    values: dict[str, Any] = {row.param: list(row.values)}
     s.time(line, lambda: mercer.pairwise(formula, case.x, case.z, out=out, **values))
     line.floor_ms = engine.gpu_floor(row.formula, case.shape, "float32", s.floors, items=count)[
         "ms"
@@ -256,21 +257,20 @@ def symmetric_lines(s: GpuSettings) -> Iterator[GpuLine]:
 def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
     """Every row by name, in the order of the table."""
     rows: dict[str, Callable[[GpuSettings], Iterator[GpuLine]]] = {}
-    for lines, kinds in (
+    kinds: tuple[tuple[Callable[[Any, GpuSettings], Iterator[GpuLine]], tuple[Any, ...]], ...] = (
         (pairs_lines, gpu_rows.PAIRS),
         (several_lines, gpu_rows.SEVERAL),
         (product_lines, gpu_rows.PRODUCTS),
         (nearest_lines, gpu_rows.NEAREST),
         (gradient_lines, gpu_rows.GRADIENTS),
         (backward_lines, gpu_rows.BACKWARDS),
-    ):
-        for row in kinds:
-            rows[row.name] = lambda s, lines=lines, row=row: lines(row, s)
+    )
+    for lines, own in kinds:
+        rows.update({row.name: functools.partial(lines, row) for row in own})
     rows["symmetric"] = symmetric_lines
     rows.update(linalg.all_rows())
     rows.update(gpu_kron.all_rows())
     rows.update(gpu_kron_startup.all_rows())
-    for name, lines in gpu_startup.ROWS.items():
-        rows[name] = lines
+    rows.update(gpu_startup.ROWS)
     rows["random"] = random_calls.gpu_lines
     return rows

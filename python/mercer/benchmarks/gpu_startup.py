@@ -14,12 +14,14 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import mercer
 
-from . import gpu_rows
+from . import gpu_peers, gpu_rows
 from .gpu_data import Case
 from .gpu_result import GpuLine
+from .gpu_settings import GpuSettings
 from .gpu_timing import Stopwatch
 
 TINY = (64, 64, 8)
@@ -37,17 +39,17 @@ def fresh_formula(name: str) -> str:
     return f"sum({terms})*{1 + number * 1e-9:.9f}"
 
 
-def timed_first_call(formula: str, case: Case, out, watch: Stopwatch) -> float:
+def timed_first_call(formula: str, case: Case, out: Any, watch: Stopwatch) -> float:
     """Milliseconds from the text to the result."""
     return watch.wall(lambda: mercer.pairwise(mercer.kernel(formula), case.x, case.z, out=out))
 
 
-def call_lines(s) -> Iterator[GpuLine]:
+def call_lines(s: GpuSettings) -> Iterator[GpuLine]:
     """How long a call of small arrays keeps the host, its kernels compiled and loaded."""
     case = Case(TINY, "normal", "float32", s.device)
     x, z, formula = case.x, case.z, mercer.kernel(gpu_rows.norm_text(1))
     out = case.empty(*TINY[:2])
-    peer = gpu_rows.gpu_peers.cdist(1)
+    peer = gpu_peers.cdist(1)
     its_call = peer.make(x, z)
     its_call(len(x))
     peer_ms = s.watch.host(lambda: its_call(len(x)))
@@ -58,7 +60,9 @@ def call_lines(s) -> Iterator[GpuLine]:
     yield from host_lines(GpuLine("call", TINY, peer=peer.name, peer_ms=peer_ms), calls, s)
 
 
-def host_lines(line: GpuLine, calls: dict[str, Callable[[], object]], s) -> Iterator[GpuLine]:
+def host_lines(
+    line: GpuLine, calls: dict[str, Callable[[], object]], s: GpuSettings
+) -> Iterator[GpuLine]:
     """A line for each call, by its note."""
     least = gpu_rows.CACHED_CALL_BAR if s.device.startswith("cuda") else None
     for note, call in calls.items():
@@ -67,7 +71,7 @@ def host_lines(line: GpuLine, calls: dict[str, Callable[[], object]], s) -> Iter
         yield dataclasses.replace(line, ms=ms, note=f"host, {note}", least=least)
 
 
-def cold_lines(name: str, s) -> Iterator[GpuLine]:
+def cold_lines(name: str, s: GpuSettings) -> Iterator[GpuLine]:
     """A formula never seen: parsed, planned, compiled by NVRTC, loaded, run."""
     case = Case(s.shape(gpu_rows.SMALL), "normal", "float32", s.device)
     out = case.empty(*case.shape[:2])
@@ -93,7 +97,7 @@ def in_new_process(module: str, *arguments: str, **environment: str) -> dict[str
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def disk_lines(s) -> Iterator[GpuLine]:
+def disk_lines(s: GpuSettings) -> Iterator[GpuLine]:
     """The first call of a process that finds its kernels on the disk."""
     case = Case(s.shape(gpu_rows.SMALL), "normal", "float32", s.device)
     formula = fresh_formula("cold-l1")
@@ -119,9 +123,9 @@ ROWS: dict[str, Callable] = {
 
 def main(arguments: list[str]) -> None:
     formula, shape, device = arguments
-    sizes = [int(size) for size in shape.split("x")]
-    case = Case(tuple(sizes), "normal", "float32", device)
-    out, watch = case.empty(*sizes[:2]), Stopwatch(device)
+    m, n, k = (int(size) for size in shape.split("x"))
+    case = Case((m, n, k), "normal", "float32", device)
+    out, watch = case.empty(m, n), Stopwatch(device)
     times = {key: timed_first_call(formula, case, out, watch) for key in ("first", "second")}
     print(json.dumps(times))
 

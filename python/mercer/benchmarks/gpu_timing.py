@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 from .gpu_machine import clock_mhz
 
@@ -32,7 +33,7 @@ class Stopwatch:
     def __init__(self, device: str, repeats: int = 9) -> None:
         self.device = device
         self.repeats = repeats
-        self._busy = None  # made when the device is used
+        self._busy: Any = None  # made when the device is used
         self._clocks: list[int] = []  # since the last median began
 
     def synchronize(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +90,7 @@ class KronCase:
         return float(np.max(abs(got - exact) / size))
 
 
-def shuffled(x: np.ndarray, factors: list[np.ndarray]) -> np.ndarray:
+def shuffled(x: Any, factors: list[Any]) -> Any:
     """One matrix product and one transposition a factor, the last first."""
     m, y = x.shape[0], x
     for f in reversed(factors):
@@ -160,7 +162,7 @@ def thread_lines(s: Settings) -> Iterator[Line]:
             mercer.set_num_threads(count)
             case.mercer()
 
-        calls = {str(n): lambda n=n: with_threads(n) for n in (1, 2)}
+        calls = {str(n): functools.partial(with_threads, n) for n in (1, 2)}
         times = best_times(calls, 2 * s.repeats, time.perf_counter)
         mercer.set_num_threads(1)
         line = Line(f"threads {row.name}", case.row.shape, seconds=times["2"], note="wall time")

@@ -5,8 +5,10 @@ orthogonal eigenvectors are, of both, in one run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import mercer
 
@@ -92,7 +94,7 @@ class Systems:
         return f"cg nystrom {self.n}"
 
 
-ROWS = (
+ROWS: tuple[Top | One | Batch | Systems, ...] = (
     *(Top(kernel, n) for n in (4096, 8192, 16384) for kernel in ("gauss", "laplace")),
     Top("linear", 8191),
     *(One("cholesky", n) for n in (8192, 16384, 32768)),
@@ -105,18 +107,18 @@ ROWS = (
 )
 
 
-def normal(s: GpuSettings, *shape: int, seed: int = 3):
+def normal(s: GpuSettings, *shape: int, seed: int = 3) -> Any:
     return points("normal", math.prod(shape), 1, "float32", s.device, seed).reshape(shape)
 
 
-def kernel_matrix(s: GpuSettings, n: int, kernel: str = "gauss", ridge: float = RIDGE):
+def kernel_matrix(s: GpuSettings, n: int, kernel: str = "gauss", ridge: float = RIDGE) -> Any:
     x = normal(s, n, FEATURES, seed=1)
     a = mercer.kernel_matrix(mercer.kernel(KERNELS[kernel]), x)
     a.diagonal().add_(ridge)
     return a
 
 
-def times(a, v, rows: int = 4096):
+def times(a: Any, v: Any, rows: int = 4096) -> Any:
     """a v in float64, some rows at a time: a copy of a large matrix would not fit."""
     import torch
 
@@ -124,7 +126,7 @@ def times(a, v, rows: int = 4096):
 
 
 def both(
-    row,
+    row: Top | One | Batch | Systems,
     shape: tuple,
     s: GpuSettings,
     ours: Callable,
@@ -142,7 +144,7 @@ def both(
 
     losses = []
 
-    def judge(result) -> float:
+    def judge(result: Any) -> float:
         if vectors is not None:
             losses.append(f"{loss(vectors(result)):.1e}")
             line.note = "v^T v - 1: " + "; its ".join(losses)
@@ -167,7 +169,7 @@ def both(
     return line
 
 
-def loss(v) -> float:
+def loss(v: Any) -> float:
     """The largest element of v^T v - 1, in float64."""
     import torch
 
@@ -182,7 +184,7 @@ def top_lines(row: Top, s: GpuSettings) -> Iterator[GpuLine]:
     n = max(4 * TOP, int(row.n * s.scale))
     a = kernel_matrix(s, n, row.kernel)
 
-    def error(pairs):
+    def error(pairs: Any) -> Any:
         w, v = (part[..., -TOP:].double() for part in pairs)
         return (times(a, v) - v * w).norm(dim=0).max() / w[-1]
 
@@ -208,7 +210,7 @@ def one_lines(row: One, s: GpuSettings) -> Iterator[GpuLine]:
         a, v = kernel_matrix(s, n, ridge=row.ridge), normal(s, n, PROBES).double()
         exact, out = times(a, v), torch.empty_like(a)
 
-        def factor_error(result):
+        def factor_error(result: Any) -> Any:
             factor = result[0]
             turned = torch.cat([part.T.double() @ v for part in factor.split(4096, dim=1)])
             return (times(factor, turned) - exact).norm() / exact.norm()
@@ -226,7 +228,7 @@ def one_lines(row: One, s: GpuSettings) -> Iterator[GpuLine]:
     a, b = normal(s, n, n, seed=1), normal(s, n, SIDES)
     size = a.norm(dtype=torch.float64)
 
-    def error(result):
+    def error(result: Any) -> Any:
         x = (result[0] if isinstance(result, tuple) else result).double()
         return (times(a, x) - b.double()).norm() / (size * x.norm())
 
@@ -241,7 +243,7 @@ def one_lines(row: One, s: GpuSettings) -> Iterator[GpuLine]:
     )
 
 
-def batch_calls(row: Batch, a, b) -> tuple[Callable, str, Callable]:
+def batch_calls(row: Batch, a: Any, b: Any) -> tuple[Callable, str, Callable]:
     import torch
 
     if row.verb == "eigh":
@@ -274,7 +276,7 @@ def batch_lines(row: Batch, s: GpuSettings) -> Iterator[GpuLine]:
     wide = a.double()
     sizes = wide.flatten(1).norm(dim=1)
 
-    def error(result):
+    def error(result: Any) -> Any:
         if row.verb == "eigh":
             w, v = result[0].double(), result[1].double()
             return ((wide @ v - v * w.unsqueeze(-2)).flatten(1).norm(dim=1) / sizes).max()
@@ -293,14 +295,14 @@ def system_lines(row: Systems, s: GpuSettings) -> Iterator[GpuLine]:
     x, b = normal(s, n, 3, seed=1), normal(s, n, row.sides)
     operator = mercer.linalg.KernelOperator(mercer.kernel(KERNELS["gauss"]), x, ridge=ridge)
 
-    def preconditioned():
+    def preconditioned() -> Any:
         inverse = mercer.linalg.nystrom(operator, rank)
         return mercer.linalg.cg(operator, b, preconditioner=inverse, check=False)
 
-    def alone():
+    def alone() -> Any:
         return mercer.linalg.cg(operator, b, check=False)
 
-    def error(result):
+    def error(result: Any) -> Any:
         found, wide = result[0].double(), x.double()
         product = mercer.kernel_product(mercer.kernel(KERNELS["gauss"]), wide, wide, found)
         return (b.double() - product - ridge * found).norm() / b.double().norm()
@@ -311,8 +313,10 @@ def system_lines(row: Systems, s: GpuSettings) -> Iterator[GpuLine]:
     yield line
 
 
-LINES = {Top: top_lines, One: one_lines, Batch: batch_lines, Systems: system_lines}
+LINES: dict[type, Callable[[Any, GpuSettings], Iterator[GpuLine]]] = {
+    Top: top_lines, One: one_lines, Batch: batch_lines, Systems: system_lines,
+}  # fmt: skip
 
 
 def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
-    return {row.name: lambda s, row=row: LINES[type(row)](row, s) for row in ROWS}
+    return {row.name: functools.partial(LINES[type(row)], row) for row in ROWS}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ def torch_product(p: float, gamma: float) -> Peer:
 
         x, z, v = case.tx, case.tz, torch.from_numpy(case.v)
 
-        def call(rows: int):
+        def call(rows: int) -> Any:
             distance = torch.cdist(x[:rows], z, p=p)
             if p != 1:
                 distance = distance.pow_(p)

@@ -87,7 +87,7 @@ def _draw_bars(axes: Any, found: list[Group]) -> None:
 
 def _draw_roofs(axes: Any, found: list[Group]) -> None:
     """What was reached above what the instructions allow; the diagonal is the roof."""
-    roofs = [group.rate / group.share for group in found]
+    roofs = [group.rate / (group.share or math.nan) for group in found]
     low, high = min(group.rate for group in found) / 1.5, max(roofs) * 1.5
     axes.plot([low, high], [low, high], color=INK, label="the roof")
     axes.plot([low, high], [0.8 * low, 0.8 * high], color=PEER, ls="--", label="80 % of it")

@@ -12,17 +12,23 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias, TypeVar
 
 import mercer
 
 from . import peers
 from .gpu_data import points
 from .gpu_result import GpuLine
-from .result import Line, Measurement
+from .gpu_settings import GpuSettings
+from .result import Line
+from .settings import Settings
+
+_LineT = TypeVar("_LineT", Line, GpuLine)
 
 CALLS, SEED = 200, 1
 SECONDS = 270.0  # no call begins later
@@ -58,14 +64,18 @@ def _cdist(p: float) -> Callable:
     return lambda x, z, h: torch.cdist(x, z, p=p)
 
 
-def _unit(x):
+def _times(call: Callable[[], Any], v: Any) -> Any:
+    return call() @ v
+
+
+def _unit(x: Any) -> Any:
     return x / x.norm(dim=-1, keepdim=True)
 
 
 def functions() -> tuple[Function, ...]:
     l1, l2 = _cdist(1.0), _cdist(2.0)
 
-    def squares(x, z):
+    def squares(x: Any, z: Any) -> Any:
         return ((x - z) ** 2).sum(-1)
 
     return (
@@ -153,7 +163,7 @@ def _serves(verb: str, f: Function) -> bool:
     return f.name == "gauss" if verb == "solve_cholesky" else True
 
 
-def drawn_points(kind: str, count: int, features: int, dtype: str, device: str, seed: int):
+def drawn_points(kind: str, count: int, features: int, dtype: str, device: str, seed: int) -> Any:
     """[count, features]; "heavy tails" are Student's t of two degrees of freedom."""
     if kind != "heavy tails":
         return points(kind, count, features, dtype, device, seed)
@@ -164,6 +174,10 @@ def drawn_points(kind: str, count: int, features: int, dtype: str, device: str, 
 
 
 # ---- The contestants: calls without arguments that give what is compared. ------------------------
+
+
+#: Mercer's call, and the peers' by name.
+Contestants: TypeAlias = tuple[Callable[[], Any], dict[str, Callable[[], Any]]]
 
 
 class Contest:
@@ -182,7 +196,7 @@ class Contest:
         if same:
             self.pz = self.px
         self.h = drawn.width * max(self._typical(), 1e-3)
-        self.params = {"h": self.h} if drawn.function.has_width else {}
+        self.params: dict[str, Any] = {"h": self.h} if drawn.function.has_width else {}
         self.formula = mercer.kernel(drawn.function.formula)
 
     def _typical(self) -> float:
@@ -193,7 +207,7 @@ class Contest:
         part = torch.cdist(self.px[:64].double(), self.pz[:64].double(), p=p)
         return float(part[part > 0].median()) if bool((part > 0).any()) else 1.0
 
-    def normal(self, *shape: int):
+    def normal(self, *shape: int) -> Any:
         """Normally distributed values, the same in either type."""
         drawn = points("normal", math.prod(shape), 1, "float32", self.device, 3)
         return drawn.to(self.px.dtype).reshape(shape)
@@ -204,28 +218,30 @@ class Contest:
         wide.px, wide.pz = self.px.double(), self.pz.double()
         return wide
 
-    def values(self, x=None):
+    def values(self, x: Any = None) -> Any:
         """The matrix of PyTorch."""
         return self.drawn.function.torch(self.px if x is None else x, self.pz, self.h)
 
-    def make(self) -> tuple[Callable, dict[str, Callable]]:
+    def make(self) -> Contestants:
         """Mercer's call, and the peers' by name."""
         return getattr(self, f"_{self.drawn.verb}")()
 
-    def _pairwise(self):
+    def _pairwise(self) -> Contestants:
         ours = lambda: mercer.pairwise(self.formula, self.x, self.z, **self.params)  # noqa: E731
         return ours, {"torch": self.values, **self._of_matrices()}
 
     def _of_matrices(self) -> dict[str, Callable]:
         """SciPy's and scikit-learn's, on the CPU. SciPy computes in float64 and has such points."""
-        f, found = self.drawn.function, {}
+        f = self.drawn.function
+        found: dict[str, Callable[[], Any]] = {}
         if self.device != "cpu":
             return found
-        if f.scipy and peers.installed("scipy"):
+        of_scipy = f.scipy
+        if of_scipy and peers.installed("scipy"):
             from scipy.spatial.distance import cdist
 
             x, z = self.px.double().numpy(), self.pz.double().numpy()
-            found["scipy cdist (f64)"] = lambda: cdist(x, z, **f.scipy)
+            found["scipy cdist (f64)"] = lambda: cdist(x, z, **of_scipy)
         if f.sklearn and peers.installed("scikit-learn"):
             import sklearn.metrics.pairwise
 
@@ -240,27 +256,28 @@ class Contest:
             found["numpy matmul"] = lambda: xn @ zn.T
         return found
 
-    def _cdist(self):
+    def _cdist(self) -> Contestants:
         p = self.drawn.function.p
         return lambda: mercer.cdist(self.x, self.z, p=p), {
             "torch": self.values,
             **self._of_matrices(),
         }
 
-    def _kernel_matrix(self):
+    def _kernel_matrix(self) -> Contestants:
         ours = lambda: mercer.kernel_matrix(self.formula, self.x, **self.params)  # noqa: E731
         return ours, {"torch": self.values, **self._of_matrices()}
 
     def _with_keops(self, by: dict[str, Callable], of_pairs: Callable) -> dict[str, Callable]:
         """KeOps too, where it is installed: `of_pairs` reduces its symbolic matrix."""
-        if self.drawn.function.lazy is None or not peers.installed("pykeops"):
+        lazy = self.drawn.function.lazy
+        if lazy is None or not peers.installed("pykeops"):
             return by
         from pykeops.torch import LazyTensor
 
         x, z = LazyTensor(self.px[:, None, :]), LazyTensor(self.pz[None, :, :])
-        return {**by, "KeOps": lambda: of_pairs(self.drawn.function.lazy(x, z, self.h))}
+        return {**by, "KeOps": lambda: of_pairs(lazy(x, z, self.h))}
 
-    def _kernel_product(self):
+    def _kernel_product(self) -> Contestants:
         v = self.normal(len(self.z), self.drawn.columns)
         ours = lambda: mercer.kernel_product(self.formula, self.x, self.z, v, **self.params)  # noqa: E731
         by = {"torch": lambda: self.values() @ v}
@@ -268,26 +285,28 @@ class Contest:
             vn = v.numpy()
             for name, call in self._of_matrices().items():
                 if name.startswith("scikit"):
-                    by[f"{name} @ v"] = lambda call=call: call() @ vn
+                    by[f"{name} @ v"] = functools.partial(_times, call, vn)
         return ours, self._with_keops(by, lambda pairs: pairs @ v)
 
-    def _kernel_reduce(self):
+    def _kernel_reduce(self) -> Contestants:
         kinds = ("sum", "max", "min", "logsumexp")
-        kind = kinds[self.drawn.columns % len(kinds)]
+        kind: Any = kinds[self.drawn.columns % len(kinds)]
+        by: Callable[[Any], Any]
         by = {"sum": lambda a: a.sum(1), "max": lambda a: a.amax(1), "min": lambda a: a.amin(1),
               "logsumexp": lambda a: a.logsumexp(1)}[kind]  # fmt: skip
+        lazy: Callable[[Any], Any]
         lazy = {"sum": lambda a: a.sum(1), "max": lambda a: a.max(1), "min": lambda a: a.min(1),
                 "logsumexp": lambda a: a.logsumexp(1)}[kind]  # fmt: skip
         ours = lambda: mercer.kernel_reduce(self.formula, self.x, self.z, kind, **self.params)  # noqa: E731
         return ours, self._with_keops({"torch": lambda: by(self.values())}, lazy)
 
-    def _knn(self):
+    def _knn(self) -> Contestants:
         k = min(self.drawn.columns, len(self.z))
         ours = lambda: mercer.knn(self.formula, self.x, self.z, k)[0]  # noqa: E731
         by = {"torch": lambda: self.values().topk(k, largest=False).values}
         return ours, self._with_keops(by, lambda pairs: pairs.Kmin(k, dim=1))
 
-    def _gradients(self, coef):
+    def _gradients(self, coef: Any) -> Any:
         """Autograd's gradients of the rows' sums, output by output."""
         import torch
 
@@ -297,22 +316,22 @@ class Contest:
             found.append(torch.autograd.grad((self.values(x) * weights).sum(), x)[0])
         return torch.stack(found)
 
-    def _kernel_gradient(self):
+    def _kernel_gradient(self) -> Contestants:
         coef = self.normal(min(self.drawn.columns, 4), len(self.z))
         ours = lambda: mercer.kernel_gradient(self.formula, self.x, self.z, coef, **self.params)  # noqa: E731
         return ours, {"torch autograd": lambda: self._gradients(coef)}
 
-    def _kernel_agop(self):
+    def _kernel_agop(self) -> Contestants:
         coef = self.normal(min(self.drawn.columns, 4), len(self.z))
         ours = lambda: mercer.kernel_agop(self.formula, self.x, self.z, coef, **self.params)  # noqa: E731
 
-        def peer():
+        def peer() -> Any:
             g = self._gradients(coef).flatten(0, 1)
             return g.mT @ g
 
         return ours, {"torch autograd": peer}
 
-    def _gradient_field(self):
+    def _gradient_field(self) -> Contestants:
         phi = mercer.differentiate(self.formula, "x")
         params = {name: value for name, value in self.params.items() if name in phi.parameters}
         coef, amplitude = self.normal(len(self.z)), self.normal(len(self.x), len(self.z))
@@ -321,26 +340,26 @@ class Contest:
         )
         return ours, {"torch autograd": lambda: self._gradients([amplitude * coef])[0]}
 
-    def _backward(self):
+    def _backward(self) -> Contestants:
         """A product and its gradients by x, z and v."""
         import torch
 
         v, cotangent = (self.normal(len(t), self.drawn.columns) for t in (self.z, self.x))
 
-        def both(forward):
+        def both(forward: Callable) -> Any:
             leaves = [t.detach().clone().requires_grad_() for t in (self.px, self.pz, v)]
             grads = torch.autograd.grad(forward(*leaves), leaves, cotangent)
             return torch.cat([g.flatten() for g in grads])
 
-        def ours(x, z, v):
+        def ours(x: Any, z: Any, v: Any) -> Any:
             return mercer.kernel_product(self.formula, x, z, v, **self.params)
 
-        def peer(x, z, v):
+        def peer(x: Any, z: Any, v: Any) -> Any:
             return self.drawn.function.torch(x, z, self.h) @ v
 
         return lambda: both(ours), {"torch autograd": lambda: both(peer)}
 
-    def _kron(self):
+    def _kron(self) -> Contestants:
         """X (A1 x A2 x A3): of 2 or 3 factors of sides from 2 to 64."""
         import torch
 
@@ -349,7 +368,7 @@ class Contest:
         factors = [self.normal(side, side) for side in sides]
         x = self.normal(max(1, min(4096, 10**6 // math.prod(sides))), math.prod(sides))
 
-        def peer():
+        def peer() -> Any:
             y = x.reshape(len(x), *sides)
             for axis, factor in enumerate(factors):
                 y = torch.movedim(torch.tensordot(y, factor, dims=([axis + 1], [0])), -1, axis + 1)
@@ -357,7 +376,7 @@ class Contest:
 
         return lambda: mercer.kron.matmul(x, factors), {"torch tensordot": peer}
 
-    def _solve_cholesky(self):
+    def _solve_cholesky(self) -> Contestants:
         import torch
 
         size = min(len(self.x), 2000)
@@ -366,7 +385,7 @@ class Contest:
         matrix = (matrix + ridge).to(self.px.dtype)
         b = self.normal(size, self.drawn.columns)
 
-        def peer():
+        def peer() -> Any:
             return torch.cholesky_solve(b, torch.linalg.cholesky(matrix))
 
         return lambda: mercer.linalg.solve_cholesky(matrix, b), {"torch": peer}
@@ -375,7 +394,7 @@ class Contest:
 # ---- Timing and comparing. ----------------------------------------------------------------------
 
 
-def difference(ours, peer) -> float:
+def difference(ours: Callable[[], object], peer: Any) -> float:
     """The largest difference, of the largest value."""
     import torch
 
@@ -431,14 +450,16 @@ def _compare(contest: Contest, ours: Callable, by: dict[str, Callable]) -> tuple
     return found, remarks
 
 
-def _blame(contest: Contest, own, name: str, gap: float) -> str:
+def _blame(contest: Contest, own: Any, name: str, gap: float) -> str:
     """Who is off, by the peer's result in float64."""
     ours = difference(own, contest.in_float64().make()[1][name]())
     who = "the peer is off" if ours <= LOOSE[contest.drawn.dtype] else "VALUES DIFFER"
     return f"; {who} by {gap:.1e}"
 
 
-def _lines(drawn: Drawn, device: str, clock, line: Callable) -> Iterator[Measurement]:
+def _lines(
+    drawn: Drawn, device: str, clock: Callable[[Callable], float], line: Callable[..., _LineT]
+) -> Iterator[_LineT]:
     contest = Contest(drawn, device)
     ours, by = contest.make()
     by, remarks = _compare(contest, ours, by)
@@ -447,7 +468,7 @@ def _lines(drawn: Drawn, device: str, clock, line: Callable) -> Iterator[Measure
         yield line(drawn, drawn.note + remarks[name], name, times["mercer"], times[name])
 
 
-def _summary(lines: list[Measurement], calls: int) -> None:
+def _summary(lines: list[Any], calls: int) -> None:
     losses = sorted((line for line in lines if line.ratio < 1), key=lambda line: line.ratio)
     print(f"\nrandom calls: {len(losses)} losses of {len(lines)} comparisons in {calls} of {CALLS}"
           f" calls, seed {SEED}")  # fmt: skip
@@ -464,8 +485,12 @@ def _summary(lines: list[Measurement], calls: int) -> None:
     print(f"  {len(differing)} comparisons of values that differ by more than peers may\n")
 
 
-def _all(draw: Draw, device: str, clock, line: Callable, most: float) -> Iterator[Measurement]:
-    lines, start, calls = [], time.perf_counter(), 0
+def _all(
+    draw: Draw, device: str, clock: Callable[[Callable], float], line: Callable[..., _LineT],
+    most: float,
+) -> Iterator[_LineT]:  # fmt: skip
+    lines: list[Any] = []
+    start, calls = time.perf_counter(), 0
     while calls < CALLS and time.perf_counter() - start < most:
         for found in _lines(draw(calls), device, clock, line):
             lines.append(found)
@@ -474,7 +499,7 @@ def _all(draw: Draw, device: str, clock, line: Callable, most: float) -> Iterato
     _summary(lines, calls)
 
 
-def cpu_lines(s) -> Iterator[Line]:
+def cpu_lines(s: Settings) -> Iterator[Line]:
     """Lines of one thread."""
 
     def line(drawn: Drawn, note: str, peer: str, ours: float, theirs: float) -> Line:
@@ -485,7 +510,7 @@ def cpu_lines(s) -> Iterator[Line]:
     yield from _all(draw, "cpu", cpu_clock, line, SECONDS / 9 if s.quick else SECONDS)
 
 
-def gpu_lines(s) -> Iterator[GpuLine]:
+def gpu_lines(s: GpuSettings) -> Iterator[GpuLine]:
     def clock(call: Callable) -> float:
         first = s.watch.once(call)
         count = max(1, min(20, math.ceil(1.0 / max(first, 1e-3))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
+from typing import Any
 
 
 @dataclasses.dataclass
@@ -96,14 +97,14 @@ def cells(line: Line) -> tuple[str, ...]:
 class Table:
     """Prints lines as they come, in columns of fixed width."""
 
-    COLUMNS = COLUMNS
-    WIDTHS = (18, 15, 8, 8, 7, 14, 8, 24, 9, 13, 6, 0)
+    COLUMNS: tuple[str, ...] = COLUMNS
+    WIDTHS: tuple[int, ...] = (18, 15, 8, 8, 7, 14, 8, 24, 9, 13, 6, 0)
 
     def __init__(self) -> None:
-        self.lines: list[Line] = []
+        self.lines: list[Any] = []
 
     @staticmethod
-    def cells(line: Line) -> tuple[str, ...]:
+    def cells(line: Any) -> tuple[str, ...]:
         """The texts of one line."""
         return cells(line)
 
@@ -116,7 +117,7 @@ class Table:
         """The names of the columns."""
         self._print(self.COLUMNS)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: Any) -> None:
         """Keeps and prints one line."""
         self.lines.append(line)
         self._print(self.cells(line))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +70,12 @@ def product_error(row: Product, case: Case, rows: int = 8) -> float:
 
 
 def against_rivals(
-    line: Line, ours, rivals: tuple[Rival, ...], case: Case, s: Settings, whole: bool = False
+    line: Line,
+    ours: Callable[[], object],
+    rivals: tuple[Rival, ...],
+    case: Case,
+    s: Settings,
+    whole: bool = False,
 ) -> Iterator[Line]:
     """Times Mercer and its rivals in turns: one line a rival, the first with Mercer's data.
 
@@ -148,10 +155,13 @@ def avx2_lines(s: Settings) -> Iterator[Line]:
 def fp64_lines(s: Settings) -> Iterator[Line]:
     """The rate in float64 as a share of the rate in float32."""
     shape = (s.points, s.points, s.features[0])
+    jobs: list[tuple[Any, Callable[[Any, Case], Callable[[], object]], tuple[int, int, int]]]
     jobs = [(row, pairwise_call, shape) for row in PAIRWISE]
-    jobs += [(row, product_call, tuple(min(n, 8000) for n in s.product)) for row in PRODUCTS]
+    m, n, k = s.product
+    few = (min(m, 8000), min(n, 8000), min(k, 8000))
+    jobs += [(row, product_call, few) for row in PRODUCTS]
     for row, make, size in jobs:
-        single, double = Case(*size), Case(*size, dtype="float64")
+        single, double = Case(*size), Case(*size, "float64")
         times = best_times({"f32": make(row, single), "f64": make(row, double)}, s.repeats)
         line = Line(f"fp64 {row.name}", size, "float64", seconds=times["f64"])
         line.gelem = double.elements / times["f64"] / 1e9
@@ -168,11 +178,11 @@ def thread_lines(s: Settings) -> Iterator[Line]:
         case = Case(s.points, s.points, s.features[0])
         ours = pairwise_call(row, case)
 
-        def with_threads(count: int, ours=ours) -> None:
+        def with_threads(count: int, ours: Callable[[], object] = ours) -> None:
             mercer.set_num_threads(count)
             ours()
 
-        calls = {str(n): lambda n=n: with_threads(n) for n in (1, 2)}
+        calls = {str(n): functools.partial(with_threads, n) for n in (1, 2)}
         times = best_times(calls, 2 * s.repeats, time.perf_counter)
         mercer.set_num_threads(1)
         line = Line(f"threads {row.name}", case.shape, seconds=times["2"], note="wall time")
@@ -222,11 +232,11 @@ def all_rows() -> dict[str, Callable[[Settings], Iterator[Line]]]:
     """Every row by name, in the order of the table."""
     rows: dict[str, Callable[[Settings], Iterator[Line]]] = {}
     for row in PAIRWISE:
-        rows[row.name] = lambda s, row=row: pairwise_lines(row, s)
+        rows[row.name] = functools.partial(pairwise_lines, row)
     for product in PRODUCTS:
-        rows[product.name] = lambda s, row=product: product_lines(row, s)
+        rows[product.name] = functools.partial(product_lines, product)
     for gradients in backward.BACKWARDS:
-        rows[gradients.name] = lambda s, row=gradients: backward.lines(row, s)
+        rows[gradients.name] = functools.partial(backward.lines, gradients)
     rows["jit"] = jit_lines
     rows["interpreter"] = interpreter_lines
     rows["avx2"] = avx2_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 Call = Callable[[], object]
 
@@ -21,7 +21,7 @@ def _seconds(call: Call, count: int, clock: Callable[[], float]) -> float:
 
 
 def best_times(
-    calls: dict[str, Call], repeats: int, clock: Callable[[], float] = time.process_time
+    calls: Mapping[str, Call], repeats: int, clock: Callable[[], float] = time.process_time
 ) -> dict[str, float]:
     """Seconds of one call of each contestant: the best of ``repeats`` rounds, interleaved."""
     counts = {}
