@@ -49,7 +49,7 @@ def call(
                 f"{verb}: {name} must come from the library of x, torch. Received {type(array)}"
             )
     if x.ndim < 2 or (z is not None and z.ndim < 2):
-        shape = x.shape if x.ndim < 2 else z.shape
+        shape = (x if x.ndim < 2 or z is None else z).shape
         raise ValueError(
             f"{verb}: x and z must have the shape [..., M, K]. Received {tuple(shape)}"
         )
@@ -71,8 +71,9 @@ def pairs_of(
     """Points, parameters, and row, col and w, as operators take them."""
     tensors = {name: value for name, value in params.items() if not _is_number(value)}
     numbers = {n: _number(v, verb, n) for n, v in params.items() if n not in tensors}
+    row, col, w = sides
     return Pairs(
-        text, x, z, *sides, [_parameter(value, x) for value in tensors.values()],
+        text, x, z, row, col, w, [_parameter(value, x) for value in tensors.values()],
         " ".join([*tensors, *numbers]), list(numbers.values()), [], "", *offsets,
     )  # fmt: skip
 

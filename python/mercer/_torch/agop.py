@@ -12,7 +12,7 @@ the backward is recorded to be differentiated again, its parts stay with the rec
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ def _at(tensor: Tensor | None, *index: slice | None) -> Tensor | None:
 
 
 def _parts(pairs: Pairs, coef: Tensor, needs_z: bool = False) -> Iterator[_Part]:
-    m, n, outputs = pairs.x.shape[-2], pairs.z.shape[-2], coef.shape[-2]
+    m, n, outputs = pairs.x.shape[-2], pairs.columns.shape[-2], coef.shape[-2]
     each = pairs.batch((coef, 2)).numel() * pairs.x.shape[-1] * pairs.type.itemsize
     most = _BYTES // max(each, 1)
     some = max(1, min(outputs, most // max(n, 1) if needs_z else most))
@@ -102,7 +102,7 @@ def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -
     # What is added up part by part is not rounded to 16 bits at each.
     pairs, wide = given._replace(z=given.columns).widened(), coef.to(given.type)
     sums = _Sums()
-    for part in _parts(pairs, wide, wanted.z):
+    for part in _parts(pairs, wide, bool(wanted.z)):
         near, weights = part.pairs(pairs), part.weights(wide)
         g = calls.field(near, "x", weights)
         turned = products.matmul(_rows(g), both).reshape(g.shape)
@@ -122,12 +122,13 @@ def _gradients(inputs: tuple, outputs: tuple, cotangents: tuple, needs: tuple) -
         _shaped(sums.get("params", number), p, -1 if p.ndim > 0 else None)
         for number, p in enumerate(given.params)
     ]
+    numbers: dict[str, Any] = {"numbers": None if given.numbers else []}
     by = passes.NONE._replace(
         x=_shaped(by_x, given.x, -3), z=_shaped(by_z, given.z, -3),
         row=_shaped(sums.joined("row", -1), given.row, -2),
         col=_shaped(sums.get("col"), given.col, -2),
         w=_shaped(sums.get("w"), given.w),
-        params=params, numbers=None if given.numbers else [], directions=[],
+        params=params, directions=[], **numbers,
     )  # fmt: skip
     return (*by, _shaped(sums.joined("coef", -3), coef, -1))
 
@@ -136,7 +137,8 @@ def _tangent(inputs: tuple, outputs: tuple, given: tuple) -> Tensor:
     pairs, coef = Pairs(*inputs[:_FIELDS]), inputs[_FIELDS]
     moves, coef_moves = Pairs(*given[:_FIELDS]), given[_FIELDS]
     moves = moves._replace(z=moves.x if pairs.z is None else moves.z)
-    pairs, total = pairs._replace(z=pairs.columns), None
+    pairs = pairs._replace(z=pairs.columns)
+    total: Any = None
     for part in _parts(pairs, coef):
         near, weights = part.pairs(pairs), part.weights(coef)
         g = calls.field(near, "x", weights)

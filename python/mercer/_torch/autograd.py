@@ -113,7 +113,7 @@ def _are_memory(tensors: Sequence[Tensor]) -> bool:
 
 
 def _count(form: tuple) -> int:
-    return sum(abs(part.count) for part in form if isinstance(part, Room))
+    return sum(abs(part.length) for part in form if isinstance(part, Room))
 
 
 # What a rule reads of the results: [..., M] of a reduce, the indices of knn.

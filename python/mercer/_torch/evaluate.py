@@ -154,13 +154,13 @@ class _Block:
                 return self._of_rows(pairs.x)
             case "z":
                 return self._of_columns(pairs.columns)
-            case "w":
+            case "w" if pairs.w is not None:
                 return pairs.w.to(self.type_of_features)[..., None, None, :]
             case "direction":
                 return self._direction(slot)
-            case "row":
+            case "row" if pairs.row is not None:
                 return pairs.row[..., self.rows, None, None].to(self.type)
-            case "col":
+            case "col" if pairs.col is not None:
                 return pairs.col[..., None, self.columns, None].to(self.type)
             case "i":
                 return self._indices(self.rows, pairs.i_offset)[:, None, None]
@@ -196,7 +196,7 @@ class _Block:
             col=None if pairs.col is None else pairs.col[..., self.columns],
             i_offset=pairs.i_offset + self.rows.start, j_offset=pairs.j_offset + self.columns.start,
         )  # fmt: skip
-        points = block.x.resolve_neg(), block.z.resolve_neg()
+        points = block.x.resolve_neg(), block.columns.resolve_neg()
         return _mercer.unfollowed("pairwise", parsed(text), *points, **options(block)).unsqueeze(-1)
 
     def _whole_reduction(self, text: str) -> Tensor:

@@ -9,9 +9,9 @@ from torch import Tensor
 
 
 class Room(NamedTuple):
-    """Stands for a tensor (count -1) or for a list of them."""
+    """Stands for a tensor (length -1) or for a list of them."""
 
-    count: int
+    length: int
 
 
 _ONE, _EMPTY = Room(-1), Room(0)
@@ -47,7 +47,8 @@ def join(form: tuple, values: Sequence[Any]) -> tuple:
         if not isinstance(part, Room):
             inputs.append(part)
         else:
-            inputs.append(next(rest) if part.count < 0 else [next(rest) for _ in range(part.count)])
+            one = part.length < 0
+            inputs.append(next(rest) if one else [next(rest) for _ in range(part.length)])
     return tuple(inputs)
 
 
@@ -56,5 +57,5 @@ def pick(form: tuple, values: Sequence[Any]) -> list[Any]:
     found: list[Any] = []
     for part, value in zip(form, values, strict=True):
         if isinstance(part, Room):
-            found.extend([value] if part.count < 0 else value)
+            found.extend([value] if part.length < 0 else value)
     return found

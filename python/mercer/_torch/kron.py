@@ -110,8 +110,9 @@ def _right_gradients(x: Tensor, factors: Sequence[Tensor], g: Tensor, needs: tup
     s, last = g, len(factors) - 1 - list(reversed(needs[1])).index(True)
     for i, factor in enumerate(factors):
         if needs[1][i]:
-            found[i] = _contract(partial[i], s, *factor.shape[-2:], behind[i])
-            found[i] = found[i].sum_to_size(factor.shape).to(factor.dtype)
+            p, q = factor.shape[-2:]
+            each = _contract(partial[i], s, p, q, behind[i])
+            found[i] = each.sum_to_size(factor.shape).to(factor.dtype)
         if needs[0] or i < last:
             s = _along(s, factor.mT, behind[i])
     return s.sum_to_size(x.shape) if needs[0] else None, found

@@ -22,6 +22,7 @@ from torch import Tensor
 from mercer import _linalg_tangents, _mercer, linalg
 from mercer import kron as verbs
 from mercer._torch import autograd, batching, kron, operators, table
+from mercer._torch.inputs import join, pick, separate
 
 
 def _compute(
@@ -79,14 +80,14 @@ def _tangent(inputs: tuple, outputs: tuple, given: tuple) -> Tensor:
 
 def _mapped(name: str, info: Any, in_dims: Sequence[Any], inputs: Sequence[Any]) -> tuple[Any, Any]:
     axes = [[2] * len(inputs[0]), 2, 0, [1] * len(inputs[3]), [2] * len(inputs[4])]
-    form, flat = autograd.separate(inputs)
-    dims = autograd.pick(form, in_dims)
+    form, flat = separate(inputs)
+    dims = pick(form, in_dims)
     operands = [
         batching.Operand(tensor, dim, count)
-        for tensor, dim, count in zip(flat, dims, autograd.pick(form, axes), strict=True)
+        for tensor, dim, count in zip(flat, dims, pick(form, axes), strict=True)
     ]
     leading = max(operand.leading for operand in operands)
-    aligned = autograd.join(form, [operand.aligned(leading) for operand in operands])
+    aligned = join(form, [operand.aligned(leading) for operand in operands])
     return _solve(*aligned), 0
 
 

@@ -313,7 +313,8 @@ def _lu_tangent(inputs: tuple, outputs: tuple, given: tuple) -> tuple:
 
 
 def _eigh_tangent(inputs: tuple, outputs: tuple, given: tuple) -> tuple:
-    return *moves.eigh(LIB, *outputs, given[0]), None
+    w, v = outputs
+    return *moves.eigh(LIB, w, v, given[0]), None
 
 
 def _moved_right(b: Tensor, db: Tensor | None, da: Tensor | None, x: Tensor) -> Tensor:

@@ -109,11 +109,13 @@ class Pairs(NamedTuple):
         """Pairs with their real operands in the computing type."""
 
         def wide(tensor: Tensor | None) -> Tensor | None:
-            is_real = tensor is not None and tensor.is_floating_point()
-            return tensor.to(self.type) if is_real else tensor
+            return (
+                tensor if tensor is None or not tensor.is_floating_point() else tensor.to(self.type)
+            )
 
-        given = {name: wide(getattr(self, name)) for name in ("x", "z", "row", "col", "w")}
-        return self._replace(**given)
+        return self._replace(
+            x=wide(self.x), z=wide(self.z), row=wide(self.row), col=wide(self.col), w=wide(self.w)
+        )
 
     def swapped(self) -> Pairs:
         """The pairs with the roles of rows and columns exchanged."""
@@ -193,8 +195,10 @@ def options(pairs: Pairs) -> dict:
 
 
 def _bare(value: Tensor | float) -> Tensor | float:
-    is_number = isinstance(value, float) or not isinstance(value, Tensor)
-    return value if is_number else value.resolve_neg()
+    # A test of float comes first: that of Tensor is slow.
+    if isinstance(value, float) or not isinstance(value, Tensor):
+        return value
+    return value.resolve_neg()
 
 
 def like(gradient: Tensor, operand: Tensor) -> Tensor:

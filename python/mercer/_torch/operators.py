@@ -155,6 +155,8 @@ def _engine_field(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
 def _of_product(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     z = None if pairs.z is None else pairs.z.resolve_neg()
     points = pairs.x.resolve_neg()
+    assert weights.u is not None
+    assert weights.v is not None
     factors = (t.to(pairs.type).resolve_neg() for t in (weights.u, weights.v))
     formula = parsed(pairs.f)
     return _mercer.unfollowed("product_gradient", formula, points, z, *factors, **options(pairs))
@@ -268,6 +270,8 @@ def both_sides(pairs: Pairs, weights: Weights, product: bool) -> tuple[Tensor, T
     """The fields to x and to z in one pass, and the product with u, in the host's memory."""
     amplitude, u, v = weights
     if amplitude is None:
+        assert u is not None
+        assert v is not None
         given = [t.to(pairs.type).resolve_neg() for t in (u, v)]
     else:
         given = [amplitude.to(pairs.type).resolve_neg(), None]

@@ -21,7 +21,7 @@ from mercer._torch.operands import Pairs, Weights, is_tiny_batch, like
 from mercer._torch.point_form import PointForm
 from mercer._torch.weight_form import GradientByWeights
 
-NONE = Pairs(*([None] * len(Pairs._fields)))
+NONE = Pairs._make([None] * len(Pairs._fields))
 # Whether other points, passes over the pairs, and one for both sides are taken: 0 as planned, 1
 # never, 2 always.
 POINTS = PASSES = BOTH_SIDES = 0
@@ -170,6 +170,7 @@ class _Backward:
         amplitude, u, v = self.weights
         if amplitude is not None:
             whole = matrix(self.weights)
+            assert whole is not None
             return self.pairs, Weights(whole + whole.mT)
         one = ones(self.pairs, self.pairs.x)
         u, v = one if u is None else u, one if v is None else v
@@ -238,6 +239,7 @@ class _Backward:
     def point_form_back(self, step: Pass) -> None:
         own = self._gathered()
         self.pairs, self.needs = self._given
+        assert self._form is not None
         self._whole = self._form.back(own, self.needs)
 
     def _gathered(self) -> Pairs:
@@ -288,10 +290,12 @@ def _passed(
     """The field to x, and in the same pass gradients by `by` ("w", "p:h", "row") and v."""
     amplitude, u, v = weights
     if amplitude is not None:
-        name, inputs = "pairwise_backward", (amplitude, " ".join(by), without_weight)
+        found = autograd.call("pairwise_backward", *pairs, amplitude, " ".join(by), without_weight)
     else:
-        name, inputs = "product_backward", (u, v, " ".join(by), needs_v, without_weight)
-    gradient, *further = autograd.call(name, *pairs, *inputs)
+        found = autograd.call(
+            "product_backward", *pairs, u, v, " ".join(by), needs_v, without_weight
+        )
+    gradient, *further = found
     summed = [name for name in by if name != "w"]
     sums = dict(zip(summed, further.pop(0).unbind(-2), strict=True)) if summed else {}
     if "w" in by:
@@ -301,9 +305,15 @@ def _passed(
     return gradient, sums
 
 
+def _linear_form_by_pass(
+    pairs: Pairs, weights: Weights, by: tuple[str, ...], needs_v: bool, without_weight: bool
+) -> tuple[Tensor, dict[str, Tensor]]:
+    return linear_form.passed(pairs, weights, by, needs_v, without_weight, is_by_pass=True)
+
+
 _PASSED: dict[str, Callable[..., tuple[Tensor, dict[str, Tensor]]]] = {
     "product_backward": _passed,
     "pairwise_backward": _passed,
     "linear_form": lambda *what: linear_form.passed(*what),
-    "linear_form_by_pass": lambda *what: linear_form.passed(*what, is_by_pass=True),
+    "linear_form_by_pass": _linear_form_by_pass,
 }

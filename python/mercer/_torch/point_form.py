@@ -175,6 +175,7 @@ class PointForm(NamedTuple):
             add(self.x.back(found.x, of_row, of_x))
             of_z = self.z.back(found.z, of_col, _wanted_of_side(given, needs, "z"))
             add(of_z, "x" if given.z is None else "z")
+        numbers: dict[str, Any] = {"numbers": None if given.numbers else []}
         return found._replace(
             x=total.get("x"),
             z=total.get("z"),
@@ -182,7 +183,7 @@ class PointForm(NamedTuple):
             row=None if self.x.value is not None else row,
             col=None if self.z.value is not None else col,
             params=[total.get(name) for name in _by_name(given.names, given.params)],
-            numbers=None if given.numbers else [],
+            **numbers,
         )
 
 

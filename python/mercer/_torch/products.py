@@ -60,7 +60,8 @@ def _compute(a: Tensor, b: Tensor) -> Tensor:
     if kind == torch.float64 or is_taken:
         return a.to(kind) @ b.to(kind)
     rows, columns = a.resolve_neg(), b.resolve_neg().mT
-    if is_tiny_batch(Pairs(_PRODUCT, rows, columns, *[None] * 3, [], "", [], [], "", 0, 0)):
+    pairs = Pairs(_PRODUCT, rows, columns, None, None, None, [], "", [], [], "", 0, 0)
+    if is_tiny_batch(pairs):
         return _in_double(rows, columns)
     if is_long:
         return _of_parts(rows, columns)

@@ -60,7 +60,7 @@ class _Product(torch.autograd.Function):
         for step in range(ring.ranks):
             is_last = step + 1 == ring.ranks
             following, works = ([], []) if is_last else ring.pass_on(part, step)
-            product = ring.product(x, *part, params, step)
+            product = ring.product(x, part[0], part[1], params, step)
             total = product if total is None else total.add_(product)
             for work in works:
                 work.wait()
@@ -72,7 +72,9 @@ class _Product(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple:
         ring, (x, z, v, *params) = ctx.ring, ctx.saved_tensors
         own: list[Any] = [None] * (1 + len(params))
-        part, sums, late = [z.contiguous(), v.contiguous()], [], []
+        part = [z.contiguous(), v.contiguous()]
+        sums: list[Tensor] = []
+        late: list[Any] = []
         for step in range(ring.ranks):
             is_last = step + 1 == ring.ranks
             following, works = ([], []) if is_last else ring.pass_on(part, step)
@@ -96,7 +98,7 @@ def _gradients(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     given = [t.detach().requires_grad_() for t in (x, *part, *params)]
     with torch.enable_grad():
-        value = ring.product(*given[:3], given[3:], step)
+        value = ring.product(given[0], given[1], given[2], given[3:], step)
     return torch.autograd.grad(value, given, cotangent.contiguous())
 
 
@@ -114,7 +116,7 @@ def product(pairs: Pairs, v: Any) -> DTensor:
     ranks = mesh.size(0)
     first, _ = ranges(pairs.x.shape[0], ranks)[mesh.get_local_rank(0)]
     local = pairs._replace(i_offset=first)
-    ring = _Ring(mesh, local, ranges(pairs.z.shape[0], ranks))
+    ring = _Ring(mesh, local, ranges(pairs.columns.shape[0], ranks))
     with agreement.answered(_VERB):
         found = _Product.apply(ring, *own, *params)
     shape = torch.Size((pairs.x.shape[0], v.shape[1]))

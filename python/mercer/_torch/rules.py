@@ -150,7 +150,7 @@ def _at(pairs: Pairs, index: Tensor, cotangent: Tensor, needs: Pairs) -> Pairs:
         by["z"] = scattered(found.z, pairs.z)
     if found.row is not None:
         by["row"] = like(found.row.squeeze(-1), pairs.row)
-    if found.col is not None:
+    if found.col is not None and pairs.col is not None:
         by["col"] = scattered(found.col.unsqueeze(-1), pairs.col.unsqueeze(-1)).squeeze(-1)
     by["params"] = [
         None if g is None else g if p.ndim == 0 else g.squeeze(-1)

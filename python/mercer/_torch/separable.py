@@ -10,7 +10,7 @@ where what cancels costs no digit of float32.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -31,15 +31,20 @@ class Term(NamedTuple):
     def negative(self) -> Term:
         if self.p is not None:
             return self._replace(p=-self.p)
-        return self._replace(p=(self.z if self.x is None else self.x).new_full((), -1.0))
+        return self._replace(p=self._number(-1.0))
 
     def plus(self, other: Term) -> Term:
         """The sum with a term whose x and z are the same objects."""
         if self.p is None and other.p is None:
-            return self._replace(p=(self.z if self.x is None else self.x).new_full((), 2.0))
+            return self._replace(p=self._number(2.0))
         return self._replace(
             p=(1.0 if self.p is None else self.p) + (1.0 if other.p is None else other.p)
         )
+
+    def _number(self, value: float) -> Tensor:
+        factor = self.z if self.x is None else self.x
+        assert factor is not None
+        return factor.new_full((), value)
 
 
 class Separable:
@@ -55,7 +60,7 @@ class Separable:
         return self._whole
 
 
-Value = Tensor | Separable
+Value: TypeAlias = Tensor | Separable
 
 
 def _times(a: Tensor | None, b: Tensor | None) -> Tensor | None:
@@ -113,6 +118,8 @@ def _centred(a: Term, b: Term) -> tuple[list[Term], list[Term]]:
     if a.p is not None or b.p is not None or (a.x is None) == (b.x is None):
         return [a], [b]
     rows, columns = (a.x, b.z) if b.x is None else (b.x, a.z)
+    assert rows is not None
+    assert columns is not None
     centre = columns.mean(-2, keepdim=True)
     centre = torch.where(centre.isfinite(), centre, 0.0)  # one point must not be in all others
     row, column = Term(x=rows - centre), Term(z=columns - centre)
@@ -131,6 +138,7 @@ def over_features(value: Separable, features: int) -> Tensor:
             one = x if z is None else z
             part = None if one is None else one.double().sum(-1, keepdim=True)
         if part is None:
+            assert p is not None
             part = p * float(features)
         elif p is not None:
             part = p * part
@@ -144,7 +152,9 @@ def over_columns(terms: list[Term], weight: Tensor | None, m: int, n: int) -> Te
     for p, x, z in terms:
         pair = _times(weight, None if p is None else p.squeeze(-1))
         if pair is None:
-            pair = (x if z is None else z).new_ones(())
+            varying = x if z is None else z
+            assert varying is not None
+            pair = varying.new_ones(())
         pair = pair.double()
         pair = pair.expand(*pair.shape[:-2], m, n)
         part = pair.sum(-1, keepdim=True) if z is None else pair @ z.squeeze(-3).double()

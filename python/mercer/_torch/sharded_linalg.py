@@ -26,9 +26,8 @@ def eigh_top(
     a: ShardedOperator, k: int, *, which: str = "largest", tol: float | None = None,
     max_basis: int | None = None, seed: int = 0, check: bool = True,
 ) -> Any:  # fmt: skip
-    n, tolerance = a.shape[0], tol
-    if tol is None:
-        tolerance = 2e-6 if a.dtype == torch.float32 else 1e-10
+    n = a.shape[0]
+    tolerance = (2e-6 if a.dtype == torch.float32 else 1e-10) if tol is None else tol
     most = min(n, max(10 * k, 96) if max_basis is None else max(max_basis, 2 * max(8, k)))
 
     def checks() -> None:

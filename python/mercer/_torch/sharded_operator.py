@@ -66,13 +66,13 @@ class ShardedOperator:
 
     def values(self, first: int, own: Tensor, columns: Tensor, start: int) -> Tensor:
         """The matrix without its ridge, of points from these indices on."""
-        offsets = {"i_offset": first, "j_offset": start} if self._reads else {}
+        offsets: dict[str, Any] = {"i_offset": first, "j_offset": start} if self._reads else {}
         return _verbs.pairwise(self._formula, own, columns, **offsets, **self._params)
 
     def multiply(self, columns: Tensor) -> Tensor:
         """The rows of this rank of the matrix times the columns [n, k] of all."""
         whole = self.gathered(columns)
-        offsets = {"i_offset": self.first} if self._reads else {}
+        offsets: dict[str, Any] = {"i_offset": self.first} if self._reads else {}
         product = _verbs.kernel_product(
             self._formula, self._own, self._points, whole, **offsets, **self._params
         )

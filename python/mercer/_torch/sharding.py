@@ -200,8 +200,10 @@ def _words(row: _Row, inputs: Sequence[Any], of_pairs: bool) -> list[str | None]
         words = flat([*own, [_TARGETS[target] for target in pairs.along], None, None, None])
     rest = inputs[_FIELDS:] if of_pairs else inputs
     for word, value in zip(row.further, rest, strict=True):
-        is_list = word is not None and word[0] == "*"
-        words.extend([word[1:]] * len(value) if is_list else [word])
+        if word is not None and word[0] == "*":
+            words.extend([word[1:]] * len(value))
+        else:
+            words.append(word)
     return words
 
 

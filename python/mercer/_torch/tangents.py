@@ -75,7 +75,7 @@ def _of_product(inputs: tuple, outputs: tuple, tangents: tuple) -> Tensor:
     v_tangent = tangents[_FIELDS]
     parts = [] if v_tangent is None else [calls.product(pairs, v_tangent)]
     for moved, kind, factor in _moves(pairs, Pairs(*tangents[:_FIELDS])):
-        if kind == "col":
+        if kind == "col" and factor is not None:
             parts.append(calls.product(moved, v * factor.unsqueeze(-1)))
         else:
             part = calls.product(moved, v)
