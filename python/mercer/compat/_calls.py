@@ -240,10 +240,10 @@ def _points_fit(a: Any, b: Any, c: Any, d: Any, out: Any) -> bool:
     if not isinstance(a, torch.Tensor):
         return False
     device = a.device
-    shapes = _rows_of(a, device), _rows_of(b, device), _rows_of(c, device), _rows_of(d, device)
-    if None in shapes:
+    of_a, of_b, of_c, of_d = (_rows_of(tensor, device) for tensor in (a, b, c, d))
+    if of_a is None or of_b is None or of_c is None:
         return False
-    (k, m), (n, k_of_b), (o, k_of_c), of_d = shapes
+    (k, m), (n, k_of_b), (o, k_of_c) = of_a, of_b, of_c
     if k_of_b != k or k_of_c != k or of_d != (n, m):
         return False
     if out is None:

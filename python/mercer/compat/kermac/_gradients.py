@@ -41,8 +41,9 @@ def cdist_grad(
     Raises TypeError for what is no tensor and for dtypes, ValueError for shapes, layouts and
     devices.
     """
-    params = {} if isinstance(p, (int, float)) and p in (1, 2) else {"p": p}
-    phi = _GRADIENTS[None if params else p]
+    power = int(p) if isinstance(p, (int, float)) and p in (1, 2) else None
+    params = {} if power else {"p": p}
+    phi = _GRADIENTS[power]
     is_plain = _calls.check_points(a, b, c, d, out)
     return _calls.field(phi, a, b, c, d, out, params, debug, is_plain=is_plain)
 

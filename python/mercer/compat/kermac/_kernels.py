@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -35,7 +35,7 @@ _ABS, _SQUARE, _POW = (
         kernel_descriptor_l1_norm, kernel_descriptor_l2_norm, kernel_descriptor_p_norm,
     )
 )  # fmt: skip
-Hyper = float | torch.Tensor | None
+Hyper: TypeAlias = float | torch.Tensor | None
 
 
 def run_kernel(

@@ -187,7 +187,9 @@ def _eigh(
     name: str, a: torch.Tensor, lower: bool, overwrite_a: bool, eigvals_only: bool, subset: Any,
     verbose: bool,
 ) -> Any:  # fmt: skip
-    words = {"lower": lower, "eigvals_only": eigvals_only, "overwrite_a": overwrite_a}
+    words: dict[str, Any] = {
+        "lower": lower, "eigvals_only": eigvals_only, "overwrite_a": overwrite_a,
+    }  # fmt: skip
     if subset is not None:
         first, last = words["subset_by_index"] = tuple(map(int, subset))
         if not 0 <= first <= last < a.shape[-1]:

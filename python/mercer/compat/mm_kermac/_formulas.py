@@ -17,7 +17,7 @@ from mercer.compat.mm_kermac.stack_ptx_types import Stack, compiler
 from mercer.compat.mm_ptx._machine import Application, Limits, Value
 from mercer.compat.mm_ptx.stack_ptx import RegisterRegistry
 
-_FUNCTIONS: dict[Ptx, Callable[..., mc.Expr]] = {
+_FUNCTIONS: dict[Any, Callable[..., mc.Expr]] = {
     Ptx.copysign_f32: lambda sign, size: mc.copysign(size, sign),
     Ptx.add_ftz_f32: lambda a, b: a + b,
     Ptx.sub_ftz_f32: lambda a, b: a - b,

@@ -77,7 +77,7 @@ class HyperSemiringGradientKernel:
         plan = self._plans.get(names)
         if plan is None:
             plan = self._plans[names] = _Plan(self, names)
-        if plan.is_plain:
+        if plan.is_plain and plan.field is not None:
             phi = plan.field[0]
             return _calls.field(phi, a, b, c, d, out, hypers, debug, is_plain=is_plain)
         return plan.run(a, b, c, d, hypers, out, debug)
@@ -122,18 +122,18 @@ class _Plan:
         a, c = a if with_a else one.expand_as(a), c if with_c else one.expand_as(c)
         _calls.field(phi, a, b, c, d, result, _read(phi, hypers), debug)
         if self.epilogue is not None:
-            self._finish(result, hypers)
+            self._finish(self.epilogue, result, hypers)
         return whole
 
-    def _finish(self, result: torch.Tensor, hypers: dict[str, Any]) -> None:
+    def _finish(self, epilogue: mc.Expr, result: torch.Tensor, hypers: dict[str, Any]) -> None:
         """The epilogue of each value, which is a value per point of points without features."""
         length = result.shape[0]
         values = result.reshape(length, -1)
         points = values.new_empty((length, values.shape[1], 0))
-        params = _calls.check_hypers(_read(self.epilogue, hypers), length, result.device)
+        params = _calls.check_hypers(_read(epilogue, hypers), length, result.device)
         column = values.new_empty((1, 0))
         arrays = {"row": values} if self.reads_row else {}
-        values = mc.pairwise(self.epilogue, points, column, **arrays, **params)
+        values = mc.pairwise(epilogue, points, column, **arrays, **params)
         result.copy_(values.view(result.shape))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import auto, unique
+from typing import Any
 
 from mercer.compat.mm_ptx.stack_ptx import (
     ArgTypeEnum,
@@ -31,8 +32,11 @@ class ArgType(ArgTypeEnum):
 _F, _P = ArgType.f32, ArgType.pred
 
 
+_Instruction: Any = create_instruction_enum(ArgType)
+
+
 @unique
-class PtxInstruction(create_instruction_enum(ArgType)):
+class PtxInstruction(_Instruction):
     """The first argument is the one on top of the stack."""
 
     copysign_f32 = (auto(), "copysign.f32", [_F, _F], [_F])
@@ -58,8 +62,11 @@ class PtxInstruction(create_instruction_enum(ArgType)):
     selp_f32 = (auto(), "selp.f32", [_F, _F, _P], [_F])
 
 
+_Register: Any = create_special_register_enum(ArgType)
+
+
 @unique
-class SpecialRegister(create_special_register_enum(ArgType)):
+class SpecialRegister(_Register):
     """No instruction makes an f32 of them, so they never reach a value that is asked for."""
 
     clock = (auto(), "clock", ArgType.u32)

@@ -26,7 +26,7 @@ class _Counted(enum.IntEnum):
 
     def __new__(cls, value: Any, *rest: Any) -> Any:
         number = len(cls.__members__) if isinstance(value, enum.auto) else value
-        member = int.__new__(cls, number)
+        member: Any = int.__new__(cls, number)
         member._value_ = number
         member._describe(*rest)
         return member
@@ -69,14 +69,45 @@ class StackTypeEnum(_Counted):
     def _on_stack(self, kind: str) -> Token:
         return Token(kind, self.value, None, f"{self.literal_prefix}_{kind}")
 
-    dup = property(lambda self: self._on_stack("dup"), doc="Pushes the top once more.")
-    swap = property(lambda self: self._on_stack("swap"), doc="Swaps the two on top.")
-    rotate = property(lambda self: self._on_stack("rotate"), doc="Puts the top two deeper.")
-    reverse = property(lambda self: self._on_stack("reverse"), doc="Turns the stack over.")
-    yank_dup = property(lambda self: self._on_stack("yank_dup"), doc="Pushes that of a depth.")
-    swap_with = property(lambda self: self._on_stack("swap_with"), doc="Swaps with a depth.")
-    replace = property(lambda self: self._on_stack("replace"), doc="Pops the top into a depth.")
-    drop = property(lambda self: self._on_stack("drop"), doc="Pops a number of values.")
+    @property
+    def dup(self) -> Token:
+        """Pushes the top once more."""
+        return self._on_stack("dup")
+
+    @property
+    def swap(self) -> Token:
+        """Swaps the two on top."""
+        return self._on_stack("swap")
+
+    @property
+    def rotate(self) -> Token:
+        """Puts the top two deeper."""
+        return self._on_stack("rotate")
+
+    @property
+    def reverse(self) -> Token:
+        """Turns the stack over."""
+        return self._on_stack("reverse")
+
+    @property
+    def yank_dup(self) -> Token:
+        """Pushes that of a depth."""
+        return self._on_stack("yank_dup")
+
+    @property
+    def swap_with(self) -> Token:
+        """Swaps with a depth."""
+        return self._on_stack("swap_with")
+
+    @property
+    def replace(self) -> Token:
+        """Pops the top into a depth."""
+        return self._on_stack("replace")
+
+    @property
+    def drop(self) -> Token:
+        """Pops a number of values."""
+        return self._on_stack("drop")
 
 
 class ArgTypeEnum(_Counted):

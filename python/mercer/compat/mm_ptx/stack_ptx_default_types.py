@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import auto, unique
+from typing import Any
 
 from mercer.compat.mm_ptx.stack_ptx import (
     ArgTypeEnum,
@@ -31,8 +32,11 @@ class ArgType(ArgTypeEnum):
 _F, _U = [ArgType.f32], [ArgType.u32]
 
 
+_Instruction: Any = create_instruction_enum(ArgType)
+
+
 @unique
-class PtxInstruction(create_instruction_enum(ArgType)):
+class PtxInstruction(_Instruction):
     add_u32 = (auto(), "add.u32", _U * 2, _U)
     add_ftz_f32 = (auto(), "add.ftz.f32", _F * 2, _F)
     mul_ftz_f32 = (auto(), "mul.ftz.f32", _F * 2, _F)
@@ -40,8 +44,11 @@ class PtxInstruction(create_instruction_enum(ArgType)):
     cos_approx_ftz_f32 = (auto(), "cos.approx.ftz.f32", _F, _F)
 
 
+_Register: Any = create_special_register_enum(ArgType)
+
+
 @unique
-class SpecialRegister(create_special_register_enum(ArgType)):
+class SpecialRegister(_Register):
     clock = (auto(), "clock", ArgType.u32)
     tid_x = (auto(), "tid.x", ArgType.u32)
 

@@ -49,7 +49,7 @@ def _product(
     return z if beta == 0 else z + beta * y
 
 
-def check(kind: type, name: str, x: Any, fs: Any, sequences: Any, beta: float, y: Any) -> None:
+def check(kind: Any, name: str, x: Any, fs: Any, sequences: Any, beta: float, y: Any) -> None:
     """Types and batches as PyFastKron asks for them, all of them ValueErrors."""
     if not isinstance(x, kind):
         raise ValueError(f"Input 'x' should be a {name}, got {type(x).__name__}")

@@ -150,5 +150,5 @@ def _check_shards(grid: Grid, layout: Layout, mine: np.ndarray, shard: np.ndarra
 def _move(grid: Grid, source: Any, target: Any) -> None:
     if min(target[1].shape) == 0:
         return
-    parts = [(grid.context(ranks), layout, shard) for ranks, layout, shard in (source, target)]
-    _scalapack.redistribute(grid.context(), *parts, target[1].shape)
+    a, b = [(grid.context(ranks), layout, shard) for ranks, layout, shard in (source, target)]
+    _scalapack.redistribute(grid.context(), a, b, target[1].shape)

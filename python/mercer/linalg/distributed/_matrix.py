@@ -180,6 +180,7 @@ def scatter(grid: Grid, array: Any, *, root: int = 0, block: int = _BLOCK) -> Ma
         return {"root": root, "block": block}
 
     board.agree("scatter", check)
+    assert words is not None  # what is None has been refused
     shape, dtype, torch = words
     whole = _alone(grid, shape, root)
     if board.comm is None:

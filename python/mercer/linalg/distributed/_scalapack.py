@@ -197,7 +197,8 @@ def _with_workspace(name: str, more: int, dtype: np.dtype, *arguments: Any) -> i
 
 def _invoke(routine: Any, arguments: list[Any]) -> None:
     """Fortran's way: everything by its address, and behind it the lengths of the texts."""
-    passed, lengths = [], []
+    passed: list[Any] = []
+    lengths = []
     for value in arguments:
         if isinstance(value, bytes):
             passed.append(ctypes.c_char_p(value))

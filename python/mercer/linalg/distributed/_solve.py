@@ -75,6 +75,7 @@ def eigh(
     _board(a).agree("eigh", check)
     _board(a).agree_finite("eigh", _probe.finite_lower(a))
     first, last = (0, n - 1) if subset_by_index is None else map(int, subset_by_index)
+    v: Matrix | None
     if n == 0:
         w, v = np.empty(0, a.dtype), Matrix(a.grid, a.layout, _like(a), a._torch)
     elif n <= a.block[0]:
