@@ -19,6 +19,7 @@ def outer_products(kernel: FittedKernel, rows: Any, points: Any, coef: Any, spac
 
     Points and rows are as the formula sees them. center: the gradients' mean is taken away first.
     """
+    assert kernel.formula is not None  # what has gradients is no precomputed matrix
     columns = space.array(coef.T)
     if weights is None and not center:
         z = None if rows is points else points

@@ -262,7 +262,8 @@ def validate(
     if space.device != "cpu" and device_of(x) == "cpu":
         from mercer.models import _memory
 
-        _memory.require_points(*x.shape, space, type(estimator).__name__)
+        n, d = x.shape
+        _memory.require_points(n, d, space, type(estimator).__name__)
     x = x.astype(space.dtype) if in_chunks else space.array(x)
     if target is not None and not labels:
         target = space.array(target)
@@ -378,7 +379,7 @@ class _ExactProducts(contextlib.ContextDecorator):
 
 exact_products = _ExactProducts()
 if hasattr(os, "register_at_fork"):  # the lock of a thread that the child does not have
-    os.register_at_fork(after_in_child=exact_products.__init__)
+    os.register_at_fork(after_in_child=lambda: _ExactProducts.__init__(exact_products))
 
 
 def restores(method: Callable[..., Any]) -> Callable[..., Any]:

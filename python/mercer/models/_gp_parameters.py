@@ -49,7 +49,9 @@ def bounds_of(bounds: Mapping[str, Any] | str | None, start: np.ndarray, units: 
     "lengthscale" and "noise"; pairs of length scales may be [d, 2]. units [d] or [1]: the scales of
     the features, which the default bounds of the length scales are multiples of.
     """
-    given = dict.fromkeys(DEFAULT_BOUNDS, "fixed") if bounds == "fixed" else dict(bounds or {})
+    given: dict[str, Any] = dict.fromkeys(DEFAULT_BOUNDS, "fixed")
+    if not isinstance(bounds, str):
+        given = dict(bounds or {})
     unknown = given.keys() - DEFAULT_BOUNDS.keys()
     if unknown:
         raise ValueError(
@@ -156,7 +158,8 @@ def lbfgs(objective: Objective, start: np.ndarray, bounds: np.ndarray, max_iter:
     bar, taken, search = current(), iter(range(1, max_iter + 2)), _Search(objective, start, draft)
 
     def tell(part: np.ndarray) -> None:
-        bar.step(next(taken, max_iter) / max_iter, f"log likelihood {search.top:.6g}")
+        if bar is not None:
+            bar.step(next(taken, max_iter) / max_iter, f"log likelihood {search.top:.6g}")
 
     def whole(part: np.ndarray) -> np.ndarray:
         theta = start.copy()

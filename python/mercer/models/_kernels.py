@@ -24,7 +24,7 @@ class FittedKernel:
     """A formula with the numbers that a fit gave it; without a formula the matrix is the input."""
 
     formula: mc.Kernel | None
-    params: dict[str, float] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
     bandwidth: float | None = None
     root: Any = None  # of the metric: [d] or [d, d], what points are multiplied with
     name: str | None = None  # of the parameter that the bandwidth decides
@@ -65,11 +65,11 @@ class FittedKernel:
 
     def matrix(self, x: Any, z: Any = None, out: Any = None) -> Any:
         """[n, n], or [m, n] with z; a copy of x where the matrix is the input."""
-        if "dask" in (kind_of(x), kind_of(z)):
-            from mercer import dask
-
-            return dask.kernel_matrix(self.formula, x, z, **self.params).compute()
         if self.formula is not None:
+            if "dask" in (kind_of(x), kind_of(z)):
+                from mercer import dask
+
+                return dask.kernel_matrix(self.formula, x, z, **self.params).compute()
             return mc.kernel_matrix(self.formula, x, z, out=out, **self.params)
         if out is None:
             return x + 0
@@ -185,7 +185,7 @@ def check_precomputed(k: Any) -> None:
             raise ValueError("Precomputed matrix must be symmetric")
 
 
-def _formula(kernel: Any, given: dict[str, float]) -> mc.Kernel:
+def _formula(kernel: Any, given: dict[str, Any]) -> mc.Kernel:
     if isinstance(kernel, str) and kernel in _ZOO:
         return mc.metric(kernel, **given)
     formula = mc.kernel(kernel)

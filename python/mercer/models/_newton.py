@@ -196,11 +196,16 @@ class CentredExpansion(Expansion):
 
     def product(self, v: Any) -> Any:
         self.products += 1
-        return self._factor.factor @ (self._factor.factor.T @ v)
+        factor = self._columns()
+        return factor @ (factor.T @ v)
 
     def coefficients(self, a: Any) -> Any:
-        inner = self.space.of("float64").array(self._factor.factor.T @ a)
+        inner = self.space.of("float64").array(self._columns().T @ a)
         return self.space.array(self._by_root(inner, True))
+
+    def _columns(self) -> Any:
+        assert self._factor is not None  # made with the expansion
+        return self._factor.factor
 
 
 @dataclass

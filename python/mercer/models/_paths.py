@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mercer._progress import current, share_of_residual
+from mercer._progress import Fit, current, share_of_residual
 from mercer.models import _memory
 from mercer.models._arrays import Space, host
 from mercer.models._costs import Plan
@@ -106,9 +106,10 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     if run.has_turned:
         return None
     parts = [run.solved[:, i * k : (i + 1) * k] * space.array(scales) for i in range(copies)]
-    met = met.reshape(copies, k).all(1)
-    failed, lost = (own.reshape(copies, k).any(1) for own in (run.failed, run.lost))
-    return Found(parts, met, failed, lost, residual, run.traces(signs), run.taken)
+    missed, failed, lost = (
+        np.asarray(own.reshape(copies, k).any(1)) for own in (~met, run.failed, run.lost)
+    )
+    return Found(parts, ~missed, failed, lost, residual, run.traces(signs), run.taken)
 
 
 def _scales(b: Any, space: Space) -> np.ndarray:
@@ -241,9 +242,9 @@ class _Run:
         narrow = self.radau * new
         middle = self.form + self.part * narrow - before
         self.part = np.clip(middle / np.where(wide > 0, wide, 1), 0, 1)
-        done = gaps <= self.least
+        done: np.ndarray = gaps <= self.least
         if self.bar is not None:
-            self._tell(gaps)
+            self._tell(self.bar, gaps)
         done |= (self.owner >= self.k) & (narrow <= 2 * BRACKET * self.form)
         ended = bad | ~(new > 0)
         self.ended[self.owner[ended & ~done & (self.owner < self.k)]] = True
@@ -251,12 +252,12 @@ class _Run:
             self.plan.turns(self.taken, float((gaps / np.maximum(self.least, 1e-300)).max()))
         self._leave(done | ended, failed)
 
-    def _tell(self, gaps: np.ndarray) -> None:
+    def _tell(self, bar: Fit, gaps: np.ndarray) -> None:
         """The residual that is furthest from what its column wants."""
         worst = float((gaps / np.maximum(self.least, 1e-300)).max(initial=0)) * self.tol
         gone = 1 - len(self.which) / self.count_of_all
         share = gone + (1 - gone) * share_of_residual(worst, self.tol)
-        self.bar.step(max(share, self.taken / self.most), f"residual {worst:.1e}")
+        bar.step(max(share, self.taken / self.most), f"residual {worst:.1e}")
 
     def _leave(self, leaves: np.ndarray, failed: np.ndarray) -> None:
         """Writes down what these columns found, and closes up."""
@@ -289,7 +290,7 @@ class _Run:
             large = np.flatnonzero(shares > ERROR / 3)  # neighbours, once found, serve all
             forms, traces = controls(self.system, self.ridges[large], signs)
             for i, form, trace in zip(large, forms, traces, strict=True):
-                found[i] = self._trace(i, form, trace)[0]
+                found[i] = self._trace(int(i), form, trace)[0]
         return found
 
     def _trace(self, i: int, form: Any = None, trace: float = 0.0) -> tuple[float, float]:

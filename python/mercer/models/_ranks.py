@@ -139,7 +139,8 @@ class Team:
 
         each = -(-count // self.size)
         rows = slice(min(each * self.rank, count), min(each * (self.rank + 1), count))
-        part, error = None, ""
+        part: Any = None
+        error = ""
         try:
             part = task(rows, *tensors, **options)
         except Exception as raised:
@@ -214,7 +215,7 @@ def gradient_of_rows(f: Any, rows: Any, x: Any, own: Sequence[Any], every: Seque
     return mc.parameter_gradient(f, rows, x, weights=weights, by="x")["x"]
 
 
-def _offset(f: Any, rows: slice) -> dict[str, int]:
+def _offset(f: Any, rows: slice) -> dict[str, Any]:
     from mercer._derived import leaves
 
     return {"i_offset": rows.start} if leaves(str(f)) & {"i", "j"} else {}

@@ -147,16 +147,20 @@ class Rounds(BaseEstimator):
 
     def _require_memory(self, n: int, space: Space) -> None:
         """MemoryError where not even a system of n points fits."""
-        itemsize = np.dtype(space.dtype).itemsize
-        if self._is_direct(n, space):
-            most = lambda free: int((free / itemsize) ** 0.5)  # noqa: E731
+        itemsize, is_direct = np.dtype(space.dtype).itemsize, self._is_direct(n, space)
+
+        def most(free: int) -> int:
+            return int(
+                (free / itemsize) ** 0.5 if is_direct else (free / (18 * itemsize)) ** (2 / 3)
+            )
+
+        if is_direct:
             needed, what, other = (
                 n * n * itemsize,
                 'solver="direct"',
                 'solver="cg" stores no matrix; ',
             )
         else:  # factors of n x rank numbers, rank near 6 sqrt(n)
-            most = lambda free: int((free / (18 * itemsize)) ** (2 / 3))  # noqa: E731
             rank = auto_rank(n) if self.rank == "auto" else min(int(self.rank), n)
             needed, what, other = 3 * n * rank * itemsize, f'solver="cg" with rank={rank}', ""
         _memory.require(
@@ -167,7 +171,9 @@ class Rounds(BaseEstimator):
     def _rounds(self, train: Sample, held: Sample | None, order: np.ndarray,
                 work: Work) -> Round:  # fmt: skip
         """The best round by the held rows or by GCV; the last one where there is neither."""
-        best, last, root = None, None, self._first_root(train)
+        best: Any = None
+        last: Any = None
+        root: np.ndarray | None = self._first_root(train)
         self.history_, self.best_round_ = [], 0
         for i in range(self.n_rounds + 1):
             note = "" if last is None else f"round {i}, error {best.error:.4g}"

@@ -28,6 +28,7 @@ def mean_inverse(system: System, seed: int, name: str, probes: int = 16) -> floa
     ridges = np.array([system.ridge])
     found = _paths.solve(system, system.space.zeros(system.n, 0), ridges, rank="auto", tol=1.0,
                          max_iter=None, probes=probes, seed=seed, name=name)  # fmt: skip
+    assert found is not None  # no plan turns
     trace = float(found.traces[0])
     kept = rows_that_count(system)  # a row of weight 0 has 1 / ridge on the diagonal
     return (trace - (system.n - kept) / max(system.ridge, 1e-300)) / max(kept, 1)
@@ -86,6 +87,7 @@ def generalised(
     s = system.scale
     found = _paths.solve(system, y if s is None else s * y, ridges, rank=rank, tol=tol,
                          max_iter=max_iter, probes=probes, seed=seed, name=name)  # fmt: skip
+    assert found is not None  # no plan turns
     scores = np.full(len(ridges), np.inf)
     for i in np.flatnonzero(found.met):
         scores[i] = gcv(system, found.columns[i], float(ridges[i]), float(found.traces[i]))

@@ -179,6 +179,7 @@ class System:
         if may_turn and solver == "cg" and max_iter is None and self.space.on_device:
             max_iter = max(20, self.n // 300)  # cost what a factor does
         x0 = None if coef0 is None else self.unscaled(coef0)
+        solution: Solution | None
         if solver == "sap":
             block = min(block_of(self.n), self.n)
             _memory.require_blocks(
@@ -188,7 +189,7 @@ class System:
         else:
             self.require_columns(rank, b.shape[1], name)
             solution, converged = self._cg(b, rank, wanted, max_iter, x0, seed, plan)
-        if converged:
+        if solution is not None and converged:
             return solution
         if solution is None or (may_turn and self.fits()):
             if reach > tol and goes_on:
@@ -298,7 +299,7 @@ class System:
 
     def _swept(self, b: Any, tol: float, max_iter: int | None, x0: Any,
                seed: int) -> tuple[Solution, bool]:  # fmt: skip
-        sweeps = {} if max_iter is None else {"max_iter": max_iter}
+        sweeps: dict[str, Any] = {} if max_iter is None else {"max_iter": max_iter}
         x, info, taken = mc.linalg.sap(
             self.operator(self.ridge), b, tol=tol, x0=x0, seed=seed, check=False, **sweeps
         )
@@ -322,7 +323,7 @@ class System:
         ridges, each = np.unique(each, return_inverse=True)
         found = _paths.solve(self, b, ridges, rank=rank, tol=tol, max_iter=max_iter, probes=0,
                              seed=seed, x0=x0, each=each, plan=plan)  # fmt: skip
-        if plan is not None and (found is None or found.failed.any()):
+        if found is None or (plan is not None and found.failed.any()):
             return None, False  # a factor says so, or is sooner
         if found.failed.any():
             raise self.not_definite()

@@ -23,6 +23,7 @@ def by_products_pay(k: int, n: int) -> bool:
 
 def without_diagonal(kernel: FittedKernel) -> FittedKernel:
     """The kernel, and 0 for a point and itself."""
+    assert kernel.formula is not None
     formula = mc.where(mc.i != mc.j, kernel.formula, 0.0)
     return FittedKernel(mc.kernel(formula), kernel.params, kernel.bandwidth)
 
@@ -44,7 +45,7 @@ def centred_top(
     products = products or is_shared(x)
     means = space.array(kernel.product(x, x, space.zeros(n) + 1 / n))
     shift = means - means.sum() / (2 * n)
-    if kernel.precomputed:
+    if kernel.formula is None:
         matrix = space.array(x - shift - shift[:, None])
     else:
         centred = mc.kernel(kernel.formula - mc.row - mc.col)

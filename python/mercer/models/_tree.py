@@ -127,7 +127,8 @@ def cut(x: Any, rows: np.ndarray, directions: np.ndarray, space: Space,
     overlap: the part of the rows on either side, next to the split, that both masks have, up to a
     gap within the middle half.
     """
-    n, first = len(rows), None
+    n = len(rows)
+    first: Any = None
     low = max(1, n // 4)
     for direction in directions.T[:_DIRECTIONS]:
         p = _projections(x, rows, direction, space)
@@ -140,7 +141,8 @@ def cut(x: Any, rows: np.ndarray, directions: np.ndarray, space: Space,
             at = int(gaps[np.argmin(abs(gaps - n / 2))])
             near = gaps[abs(gaps - at) <= round(overlap * n)]
             return _at(direction, values, order, at, (int(near[0]), int(near[-1])))
-    return _at(*first, n // 2, (n // 2, n // 2))
+    direction, values, order = first
+    return _at(direction, values, order, n // 2, (n // 2, n // 2))
 
 
 def _projections(x: Any, rows: np.ndarray, direction: np.ndarray, space: Space) -> np.ndarray:

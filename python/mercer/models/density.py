@@ -231,9 +231,10 @@ class KernelDensity(BaseEstimator):
 
     def _inside(self) -> Any:
         """The kernel, 0 beyond its edge."""
-        f, profile, h = self._distance, _PROFILES[self.kernel], mc.param("kde_bandwidth")
-        inside = profile.value(f.formula / h)
-        return inside if profile.log_value else mc.where(f.formula < h, inside, 0.0)
+        f, profile, h = self._distance.formula, _PROFILES[self.kernel], mc.param("kde_bandwidth")
+        assert f is not None
+        inside = profile.value(f / h)
+        return inside if profile.log_value else mc.where(f < h, inside, 0.0)
 
     def _log_sums(self, queries: Any) -> Any:
         """log sum_n weights[n] k(distance(queries[m], x[n]) / bandwidth), [m].

@@ -49,7 +49,8 @@ class _FeatureMachine(Rounds):
         self._encoder = fit_encoder(
             self.categorical_features, data.x, getattr(self, "feature_names_in_", None)
         )
-        self._space, self._one, self.leaves_ = space, one, []
+        self._space, self._one = space, one
+        self.leaves_: list[Any] = []
         every = Sample(self._encoder(data.x, space), targets, data.weights)
         given = None if held is None else Sample(self._encoder(held[0], space), held[1], None)
         work, most = Work(space, Buffer(), seed), min(self.max_leaf_size or every.n, every.n)
@@ -95,21 +96,24 @@ class _FeatureMachine(Rounds):
     def _fit_leaves(self, every: Sample, held: Sample | None, work: Work) -> None:
         """A machine for each leaf of a tree, one after the other."""
         order, _ = split(every, work.seed, None)
-        directions = partial(self._directions, every, work)
+        most = self.max_leaf_size or every.n
+        directions = partial(self._directions, every, work, most)
         self.tree_, leaves = _tree.grow(
-            every.x, order, self.max_leaf_size, directions, work.space, self.overlap
+            every.x, order, most, directions, work.space, self.overlap
         )  # fmt: skip
         routes = None if held is None else self.tree_.routes(held.x, 0.0, work.space)
         judges = []
         for i, rows in enumerate(leaves):
-            mine = None if routes is None else held.rows(routes[i][0], work.space)
+            mine = None
+            if routes is not None and held is not None:
+                mine = held.rows(routes[i][0], work.space)
             if mine is not None and mine.n < min(100, len(rows) / 10):
                 mine = None  # too few to judge by
             self.leaves_.append(self._part(max_leaf_size=None))
             with part(i, len(leaves), f"leaf {i + 1} of {len(leaves)}"):
                 own = every.rows(rows, work.space)
                 judges.append(self.leaves_[-1]._fit_alone(own, mine, work))
-        self.split_temperature_ = self.split_temperature
+        self.split_temperature_: Any = self.split_temperature
         if self.split_temperature == "auto":
             self.split_temperature_ = self._temperature(every, held, leaves, judges, work)
         sizes = np.array([len(rows) for rows in leaves])
@@ -121,9 +125,9 @@ class _FeatureMachine(Rounds):
         self.metric_ = sum(s * own.metric_ for s, own in zip(shares, parts, strict=True))
         self._weigh_features()
 
-    def _directions(self, every: Sample, work: Work, rows: np.ndarray) -> np.ndarray:
+    def _directions(self, every: Sample, work: Work, most: int, rows: np.ndarray) -> np.ndarray:
         """Along which the function of some of these rows changes, most first: [d, d]."""
-        some = every.rows(rows[: min(_SAMPLE, self.max_leaf_size)], work.space)
+        some = every.rows(rows[: min(_SAMPLE, most)], work.space)
         some = some.less(mean(some.y, some.weights))
         found = self._round(some, self._first_root(some), None, work)
         products = self._products(some, found, np.arange(some.n), work)

@@ -140,6 +140,7 @@ class KernelLogisticRegression(ClassifierScore, ClassifierMixin, MayBePrecompute
         if self.centers is None:
             self.X_fit_, self._points = data.x, expansion.x
         else:
+            assert isinstance(expansion, CentredExpansion)
             self.centers_, self._points = centers, expansion.centers
         self._kernel, self._space, self.bandwidth_ = kernel, data.space, kernel.bandwidth
         coef = expansion.coefficients(found.coef)

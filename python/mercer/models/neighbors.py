@@ -71,7 +71,7 @@ class _Neighbors(BaseEstimator):
     def _fit_points(self, data: Data) -> None:
         self._space, self._fit_X, self.n_samples_fit_ = data.space, data.x, data.x.shape[0]
         given = dict(self.metric_params or {})
-        p = given.get("p", 2 if self.p is None else self.p)
+        p: Any = given.get("p", 2 if self.p is None else self.p)
         self.effective_metric_, self.effective_metric_params_ = self.metric, given
         if isinstance(self.metric, str) and self.metric == "minkowski":
             plain = given.get("w") is None and p in _EFFECTIVE

@@ -19,7 +19,7 @@ from sklearn.utils.validation import validate_data
 import mercer as mc
 from mercer.models._arrays import Data, host, restores, validate
 from mercer.models._base import why_not_products
-from mercer.models._kernels import PRECOMPUTED
+from mercer.models._kernels import PRECOMPUTED, FittedKernel
 from mercer.models._neighbour_lists import refuse_negative, smallest
 from mercer.models._peer_kernels import fit_peer_kernel, is_peer
 from mercer.models._rules import BANDWIDTH, DEVICE, KERNEL, check, refuse_ignored
@@ -50,6 +50,7 @@ class SpectralEmbedding(BaseEstimator):
     Source: Belkin & Niyogi 2003; normalised as by von Luxburg 2007.
     """
 
+    embedding_: Any
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "affinity": KERNEL,
@@ -159,7 +160,7 @@ class SpectralEmbedding(BaseEstimator):
         return 0.5 * (graph + graph.T)
 
     def _of_graph(self, graph: Any) -> None:
-        self._affinity = (None, graph)
+        self._affinity: tuple[FittedKernel | None, Any] = (None, graph)
         _warn_of_parts(graph)
         k, n = self.n_components + 1, graph.shape[0]
         matrix, roots = laplacian(graph, normed=True, return_diag=True)
@@ -169,7 +170,7 @@ class SpectralEmbedding(BaseEstimator):
             vectors = np.linalg.eigh(matrix.toarray())[1][:, :k]
         else:
             start = check_random_state(self.random_state).uniform(-1, 1, n)
-            tol = 0 if self.eigen_tol == "auto" else self.eigen_tol
+            tol = 0.0 if isinstance(self.eigen_tol, str) else self.eigen_tol
             # Shifted and inverted: the smallest eigenvalues come first.
             vectors = eigsh(matrix, k, sigma=-1e-5, which="LM", tol=tol, v0=start)[1]
         self.embedding_ = flipped(vectors / roots[:, None])[:, 1:]
@@ -184,7 +185,7 @@ class SpectralEmbedding(BaseEstimator):
         if kernel.precomputed:
             _warn_of_parts(host(x))
         self.bandwidth_ = kernel.bandwidth
-        tol = 0 if self.eigen_tol == "auto" else self.eigen_tol
+        tol = 0.0 if isinstance(self.eigen_tol, str) else self.eigen_tol
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         vectors, roots = normalised_top(
             kernel, x, min(self.n_components + 1, x.shape[0]), space, tol=tol, seed=seed
