@@ -159,7 +159,7 @@ def _nearest(parts: list[Any], k: int) -> Any:
     return np.take_along_axis(values, order, 1), np.take_along_axis(indices, order, 1)
 
 
-def _folded(step: Callable[[Any, Any], Any], **options: Any) -> Callable[[list[Any], Any], Any]:
+def _folded(step: Callable[..., Any], **options: Any) -> Callable[[list[Any], Any], Any]:
     return lambda parts, k: functools.reduce(functools.partial(step, **options), parts)
 
 

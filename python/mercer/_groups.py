@@ -540,8 +540,10 @@ def gradient(verb: Any, given: dict[str, Any]) -> Any:
     found = {name: [_zeros(whole, count, whole.dtype, xp)] for name, count in sizes.items()}
     start = 0
     for x, other in slots:
-        part = whole[..., start : start + (x or other).size]
-        start += (x or other).size
+        leaf = x or other
+        assert leaf is not None  # a slot has a side
+        part = whole[..., start : start + leaf.size]
+        start += leaf.size
         if x is not None:
             around = (x.first, sizes[x.group] - x.last)
             before, after = (_zeros(whole, count, whole.dtype, xp) for count in around)

@@ -86,7 +86,7 @@ def _call(
         if name in arrays and arrays[name].ndim == 1:
             arrays[name] = arrays[name][:, None] if name == "v" else arrays[name][None]
             single = True
-    matrices = {n: arrays.pop(n) for n in ("v", "amplitude", "coef") if n in arrays}
+    matrices: dict[str, Any] = {n: arrays.pop(n) for n in ("v", "amplitude", "coef") if n in arrays}
     pairs = _jax_pairs.Pairs(
         f=settings["formula"],
         arrays=arrays,

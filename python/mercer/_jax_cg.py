@@ -27,15 +27,6 @@ class _Limits(NamedTuple):
     most: int
     check: bool
 
-    def __rmatmul__(self, v: Any) -> Any:
-        shape = getattr(v, "shape", ())
-        if len(shape) not in (1, 2) or shape[-1] != self.shape[0]:
-            raise ValueError(
-                f"KernelOperator: v on the left must be an array of the shape [k, n] or [n], "
-                f"n = {self.shape[0]}. Received {shape or type(v)}"
-            )
-        return self @ v if v.ndim == 1 else (self @ v.T).T
-
 
 def cg(
     a: Any, b: Any, *, ridge: Any = None, preconditioner: Any = None, tol: float | None = None,

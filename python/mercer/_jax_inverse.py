@@ -33,7 +33,8 @@ class Preconditioner:
 
     @classmethod
     def tree_unflatten(cls, form: Any, arrays: tuple) -> Preconditioner:
-        return cls(*arrays, form)
+        columns, values, ridge, least = arrays
+        return cls(columns, values, ridge, least, form)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -227,8 +227,9 @@ def _gradients(
     """Gradients by those operands that have a shape here; others need not be there."""
     count = 1 + len(factors)
     found: list[Any] = [None] * len(shapes)
-    if len(shapes) > count and shapes[count] is not None:
-        found[count] = _summed_to(_scaled(g, form.beta), shapes[count])
+    added = shapes[count] if len(shapes) > count else None
+    if added is not None:
+        found[count] = _summed_to(_scaled(g, form.beta), added)
     if not any(shape is not None for shape in shapes[:count]):
         return found
     extents = [o.aval.shape if ad.is_undefined_primal(o) else o.shape for o in (x, *factors)]
@@ -242,8 +243,9 @@ def _gradients(
     rows = x if ad.is_undefined_primal(x) else _turned(x, turn_x)
     wanted = [shape is not None for shape in shapes[:count]]
     for i, gradient in enumerate(_row_gradients(rows, factors, turns, g, extents[1:], wanted)):
-        if gradient is not None:
-            found[i] = _summed_to(_turned(gradient, [turn_x, *turns][i]), shapes[i])
+        shape = shapes[i]
+        if gradient is not None and shape is not None:
+            found[i] = _summed_to(_turned(gradient, [turn_x, *turns][i]), shape)
     return found
 
 
@@ -253,7 +255,7 @@ def _row_gradients(
 ) -> list[Any]:  # fmt: skip
     """Gradients of x (op(F1) (x) ...) by x and each op(F_i), with the leading axes of the sum."""
     sides = [
-        (shape[-1], shape[-2]) if turn else shape[-2:]
+        (shape[-1], shape[-2]) if turn else (shape[-2], shape[-1])
         for shape, turn in zip(extents, turns, strict=True)
     ]
     behind = [math.prod(q for _, q in sides[i + 1 :]) for i in range(len(sides))]

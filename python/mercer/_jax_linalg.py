@@ -160,20 +160,20 @@ def _of_matrix(primitive: Any, move: Callable) -> Callable:
     return jvp
 
 
-cholesky_p = _primitive(
+cholesky_p: Any = _primitive(
     "cholesky", _cholesky_results,
     lambda a, **s: _called("cholesky", "a", _cholesky_results(a), a, **s),
     _of_matrix(lambda: cholesky_p,
                lambda found, da, s: [moves.cholesky(LIB, found[0], da, s["lower"])]),
 )  # fmt: skip
-lu_factor_p = _primitive(
+lu_factor_p: Any = _primitive(
     "lu_factor", _lu_results, lambda a, **s: _called("lu_factor", "a", _lu_results(a), a, **s),
     _of_matrix(lambda: lu_factor_p,
                lambda found, da, s: [moves.lu(LIB, found[0], _order(*found[:2]), da)]),
 )  # fmt: skip
-eigh_p = _primitive(
+eigh_p: Any = _primitive(
     "eigh", _eigh_results, lambda a, **s: _called("eigh", "a", _eigh_results(a), a, **s),
-    _of_matrix(lambda: eigh_p, lambda found, da, s: moves.eigh(LIB, *found[:2], da)),
+    _of_matrix(lambda: eigh_p, lambda found, da, s: moves.eigh(LIB, found[0], found[1], da)),
 )  # fmt: skip
 
 

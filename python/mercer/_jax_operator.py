@@ -62,7 +62,7 @@ class KernelOperator:
         one = {n: np.ones(1, x.dtype) for n, v in (("row", row), ("col", col)) if v is not None}
         if x.ndim == 2:  # an operator of one point checks formula and parameters
             numbers = {n: 1.0 if hasattr(v, "dtype") else v for n, v in params.items()}
-            known = {} if w is None else {"w": np.ones(x.shape[1], x.dtype)}
+            known: dict[str, Any] = {} if w is None else {"w": np.ones(x.shape[1], x.dtype)}
             known |= {"ridge": ridge} if isinstance(ridge, (int, float)) else {}
             point = np.zeros((1, x.shape[1]), x.dtype)
             _mercer.KernelOperator(self._f, point, **one, **known, **numbers)

@@ -172,7 +172,7 @@ _WEIGHT = 1e-14  # of a value of the quadrature that is rounding
 
 
 class _Quadrature(NamedTuple):
-    count: int
+    probes: int
     most: int
 
 
@@ -238,7 +238,7 @@ def _estimated(a: Any, inverse: Any, seed: Any, form: _Quadrature) -> tuple:
 
 @functools.partial(jax.jit, static_argnums=3)
 def _begun(a: Any, inverse: Any, seed: Any, form: _Quadrature) -> tuple:
-    probes = jax.random.rademacher(jax.random.key(seed), (a.shape[0], form.count), a.dtype)
+    probes = jax.random.rademacher(jax.random.key(seed), (a.shape[0], form.probes), a.dtype)
     probes = probes if inverse is None else inverse.sqrt(probes)
     known = 0.0 if inverse is None else inverse.logdet()
     solved = probes if inverse is None else inverse.solve(probes)
@@ -302,12 +302,12 @@ def _stage(
     failure = jnp.where(is_positive, jnp.where(least < -(rounding**2), 2, 0), 3)
     failure = jnp.where(is_finite, failure, 1)
     mean, deviation = samples.mean(), jnp.inf
-    if form.count > 1:
-        deviation = samples.std(ddof=1) / math.sqrt(form.count)
+    if form.probes > 1:
+        deviation = samples.std(ddof=1) / math.sqrt(form.probes)
     missing = jnp.abs(mean - last)
     bound = jnp.maximum(n * (1e-6 if rounding == 1e-4 else 1e-10), 0.1 * deviation)
     is_last = end == form.most
-    is_done = (missing <= (bound if form.count > 1 else n * rounding)) | (failure > 0)
+    is_done = (missing <= (bound if form.probes > 1 else n * rounding)) | (failure > 0)
     error = jnp.hypot(deviation, missing) if is_last and end < n else deviation
     error = jnp.where(is_done, deviation, error).astype(mean.dtype)
     return state, (mean, error, failure), is_done, mean

@@ -284,7 +284,7 @@ def _gradients(pairs: _Pairs, weights: _Weights, names: list[str]) -> dict[str, 
                 found[name] = found[name] + each if name in found else each
     # Without pairs there is no field.
     for name, points in (("x", pairs.x), ("z", pairs.z), ("w", pairs.arrays.get("w"))):
-        if name in names and name not in found:
+        if name in names and name not in found and points is not None:
             found[name] = points * 0
     return found
 
@@ -302,12 +302,15 @@ def _pass(pairs: _Pairs, weights: _Weights, by: tuple[str, ...]) -> list[Any]:
     """The field of the rows, and sums in the order of `by`."""
     names, by_w = [leaf.removeprefix("p:") for leaf in by if leaf != "w"], "w" in by
     points = (pairs.f, pairs.x, pairs.z)
+    passed: Any
     if weights.matrix is not None:
-        verb = _mercer.pairwise_backward
-        passed = verb(*points, weights.matrix, names, False, by_w, **pairs.options())
+        passed = _mercer.pairwise_backward(
+            *points, weights.matrix, names, False, by_w, **pairs.options()
+        )
     else:
-        verb = _mercer.product_backward
-        passed = verb(*points, weights.u, weights.v, names, False, False, by_w, **pairs.options())
+        passed = _mercer.product_backward(
+            *points, weights.u, weights.v, names, False, False, by_w, **pairs.options()
+        )
     own = [_in_double(passed[-1], -1)] if by_w else []
     return [passed[0], *own, *(passed[1][..., place, :] for place in range(len(names)))]
 

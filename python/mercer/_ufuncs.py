@@ -114,7 +114,7 @@ def _refuse_options(name: str, options: dict[str, Any]) -> None:
 
 
 def _is_absent(value: Any) -> bool:
-    return value is np._NoValue  # type: ignore[attr-defined]
+    return value is np._NoValue
 
 
 def _refuse(name: str, advice: str) -> NoReturn:

@@ -210,7 +210,9 @@ def _pairwise(verb: str, f: FormulaLike, x: Any, z: Any, options: dict[str, Any]
 def _shared(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The options of all verbs, and the parameters of the formula."""
     params = dict(options)
-    shared = {name: params.pop(name) for name in ("row", "col", "w") if name in params}
+    shared: dict[str, Any] = {
+        name: params.pop(name) for name in ("row", "col", "w") if name in params
+    }
     offsets = [params.pop(name, 0) for name in ("i_offset", "j_offset")]
     return {**shared, "offsets": (offsets[0], offsets[1])}, params
 
@@ -429,9 +431,10 @@ class KernelOperator:
         """
         given = {"row": self.row, "col": self.col}
         sides = [
-            _dask_inputs.values_of("KernelOperator", name, a, ("x", self.x), 0, (1,))[:, None]
+            column[:, None]
             for name, a in given.items()
-            if a is not None
+            if (column := _dask_inputs.values_of("KernelOperator", name, a, ("x", self.x), 0, (1,)))
+            is not None
         ]
         options = {**self.params, **({} if self.w is None else {"w": self.w})}
         if not self.shape[0]:
@@ -490,7 +493,9 @@ class KernelOperator:
         if type(self.x._meta) is not np.ndarray:
             found = found.map_blocks(_moved, np.empty((0, 0), self.dtype), dtype=found.dtype)
         found = found.compute().astype(np.float64)
-        return found if roots is None else np.sqrt(self._weights) * found * roots.T
+        if roots is None or self._weights is None:
+            return found
+        return np.sqrt(self._weights) * found * roots.T
 
     def _diagonal(self) -> Any:
         row = () if self.row is None else (self._row, "m")

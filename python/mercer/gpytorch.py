@@ -284,7 +284,8 @@ class FormulaKernel(MercerKernel):
     ) -> None:  # fmt: skip
         self.has_lengthscale = scaled
         super().__init__(**kwargs)
-        self._formula, self._names = _Formula(f), ()
+        self._formula = _Formula(f)
+        self._names: tuple[str, ...] = ()
         for name, value in (params or {}).items():
             self._add(name, value)
         self._formula(torch.empty(0, 1), torch.empty(0, 1), **dict.fromkeys(self._names, 1.0))
@@ -356,7 +357,8 @@ class ProductKernel(gpytorch.kernels.ProductKernel, MercerKernel):
         return gpytorch.kernels.ProductKernel.forward(self, x1, x2, **params)
 
     def operator(self, x1: Tensor, x2: Tensor) -> LinearOperator:
-        firsts, seconds, values, texts, owners = [], [], {}, [], []
+        firsts, seconds, texts, owners = [], [], [], []
+        values: dict[str, Any] = {}
         for index, kernel in enumerate(self.kernels):
             dims = kernel.active_dims
             chosen = [x if dims is None else x.index_select(-1, dims) for x in (x1, x2)]

@@ -95,7 +95,7 @@ class Formula(nn.Module):
     def _check(self, params: dict[str, Any], w: Any) -> None:
         """Raises what verbs raise for parameters and weights that the formula does not read."""
         features = 1 if w is None or torch.as_tensor(w).ndim == 0 else len(w)
-        numbers = dict.fromkeys(params, 1.0)
+        numbers: dict[str, Any] = dict.fromkeys(params, 1.0)
         weights = None if w is None else torch.ones(features)
         mc.pairwise(self.formula, torch.empty(0, features), w=weights, **numbers)
 
@@ -153,13 +153,13 @@ def _computed(x: Tensor, z: Tensor | None) -> tuple[tuple[Tensor, Tensor | None]
         x.float() if short else x,
         z.float() if z is not None and z.dtype in _SHORT else z,
     )
-    mixed = z is not None and z.dtype != x.dtype
-    if mixed and not torch.is_autocast_enabled(x.device.type):
+    autocast = torch.is_autocast_enabled(x.device.type)
+    if z is not None and z.dtype != x.dtype and not autocast:
         raise mc.DtypeError(
             f"mercer.nn: x and z must have one dtype outside of torch.autocast. "
             f"Received {x.dtype} and {z.dtype}"
         )
-    keeps = short and not torch.is_autocast_enabled(x.device.type)
+    keeps = short and not autocast
     return wide, x.dtype if keeps else wide[0].dtype
 
 

@@ -41,7 +41,7 @@ class FormulaKernel(Kernel):
 
     def __init__(
         self, f: FormulaLike, length_scale: Any = 1.0, length_scale_bounds: Any = _BOUNDS,
-        params: dict[str, float] | None = None, params_bounds: Any = _BOUNDS,
+        params: dict[str, Any] | None = None, params_bounds: Any = _BOUNDS,
     ) -> None:  # fmt: skip
         self.f = f
         self.length_scale = length_scale
@@ -127,7 +127,7 @@ class FormulaKernel(Kernel):
         return (matrix, self._gradient(x)) if eval_gradient else matrix
 
     def _gradient(self, x: np.ndarray) -> np.ndarray:
-        parts = []
+        parts: list[np.ndarray] = []
         params = self.params or {}
         for h in self.hyperparameters:
             if h.fixed:
@@ -206,7 +206,7 @@ def _by_stretch(text: str) -> Any:
     return mc.differentiate(mc.kernel(stretched), "stretch")
 
 
-def _read(formula: Any, params: dict[str, float]) -> dict[str, float]:
+def _read(formula: Any, params: dict[str, Any]) -> dict[str, Any]:
     """The parameters that a derivative still reads."""
     text = str(formula)
     return {name: v for name, v in params.items() if re.search(rf"\b{re.escape(name)}\b", text)}

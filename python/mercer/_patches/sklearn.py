@@ -20,7 +20,7 @@ _REFUSED = (ValueError, TypeError, NotImplementedError)
 _CHI2 = "s = x + z; sum(square(x - z)/where(s == 0, 1, s))"
 
 
-def _euclidean(given: dict[str, Any]) -> tuple[str, dict[str, float]] | None:
+def _euclidean(given: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     norms = (given["X_norm_squared"], given["Y_norm_squared"])
     if not isinstance(given["squared"], bool) or any(norm is not None for norm in norms):
         return None
@@ -30,7 +30,7 @@ def _euclidean(given: dict[str, Any]) -> tuple[str, dict[str, float]] | None:
 def _of_gamma(text: str, plain: float | None = None) -> Callable[..., Any]:
     """A formula with gamma, whose default is 1 / K."""
 
-    def prepared(given: dict[str, Any]) -> tuple[str, dict[str, float]] | None:
+    def prepared(given: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         gamma = given["gamma"]
         if gamma is None and plain is None:
             gamma = 1.0 / given["features"]
@@ -41,7 +41,7 @@ def _of_gamma(text: str, plain: float | None = None) -> Callable[..., Any]:
 
 
 #: Name -> the formula and its parameters for the arguments; None leaves the call to the original.
-_FORMULAS: dict[str, Callable[[dict[str, Any]], tuple[str, dict[str, float]] | None]] = {
+_FORMULAS: dict[str, Callable[[dict[str, Any]], tuple[str, dict[str, Any]] | None]] = {
     "euclidean_distances": _euclidean,
     "manhattan_distances": lambda given: ("cityblock", {}),
     "rbf_kernel": _of_gamma("exp(-gamma*sum(square(x - z)))"),

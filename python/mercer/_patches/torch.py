@@ -64,23 +64,28 @@ def _is_of_torch(p: Any, found: Tensor) -> bool:
         return False
 
 
+def _scripted_as(plain: Callable[..., Any], function: Any) -> Callable[..., Any]:
+    """The function, for which TorchScript compiles the plain one."""
+    function.__prepare_scriptable__ = lambda: plain
+    return function
+
+
 def _cdist(original: Callable[..., Any]) -> Callable[..., Any]:
     def cdist(
         x1: Tensor, x2: Tensor, p: float = 2.0,
         compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
     ) -> Tensor:  # fmt: skip
-        points = _widened((x1, x2))
-        if compute_mode in _MODES and _is_served(*points):
+        left, right = _widened((x1, x2))
+        if compute_mode in _MODES and _is_served(left, right):
             try:
-                found = mc.cdist(*points, p=p)
+                found = mc.cdist(left, right, p=p)
                 if _is_of_torch(p, found):
                     return found
             except _REFUSED:
                 pass
         return original(x1, x2, p=p, compute_mode=compute_mode)
 
-    cdist.__prepare_scriptable__ = lambda: original
-    return cdist
+    return _scripted_as(original, cdist)
 
 
 def _pdist(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,8 +102,7 @@ def _pdist(original: Callable[..., Any]) -> Callable[..., Any]:
     def scripted(input: Tensor, p: float = 2.0) -> Tensor:
         return original(input, p)
 
-    pdist.__prepare_scriptable__ = lambda: scripted
-    return pdist
+    return _scripted_as(scripted, pdist)
 
 
 REPLACEMENTS: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
