@@ -48,7 +48,7 @@ def options(
     whatever is asked for, but for ``"direct"``; ``"fp64"`` says so, and is ``"fp32"`` for float32.
 
     ``progress=True`` lets every long call of this thread show a bar, or how long it has taken, once
-    that is two seconds: those too that have no such option, as the predictions of models.
+    that is two seconds: those too that have no such option.
 
     >>> with mc.options(threads=1, target="interpreter"):
     ...     reference = mc.cdist(x1, x2)

@@ -1,8 +1,9 @@
 """The bar that ``progress=True`` shows, drawn by tqdm where it is installed.
 
-A call of the engine opens one by itself. A fit of many calls has a `Fit` for the time that it runs,
-which the steps of its algorithms find by `current()`: where nobody asked for a bar that is None,
-and nothing is read or computed for it.
+A call of the engine opens one by itself (`open_bar`). A fit of many calls has a `Fit` for the time
+that it runs, which the steps of its algorithms find by `current()`: where nobody asked for a bar
+that is None, and nothing is read or computed for it. Calls of the engine inside a fit tell the
+fit's bar what they have done.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from mercer import _mercer
 
@@ -89,6 +92,12 @@ def watched(function: _F) -> _F:
     return cast("_F", called)
 
 
+def wanted_by(estimator: Any) -> bool:
+    """Whether its calls show bars; what is no truth value is refused by its fit."""
+    wanted = getattr(estimator, "progress", False)
+    return isinstance(wanted, (bool, np.bool_)) and bool(wanted)
+
+
 @contextlib.contextmanager
 def of_calls(wanted: bool) -> Iterator[None]:
     """Every call inside that takes long shows that, whether or not it has an option for it."""
@@ -102,11 +111,17 @@ def of_calls(wanted: bool) -> Iterator[None]:
         _mercer.show_bars(before)
 
 
-def open_bar(verb: str) -> _Bar | _Line:
+def drawn(name: str) -> _Bar | _Line:
     try:
-        return _Bar(verb)
+        return _Bar(name)
     except ImportError:
-        return _Line(verb)
+        return _Line(name)
+
+
+def open_bar(verb: str) -> _Bar | _Line | _Inside:
+    """What a call of the engine tells its state, once it has taken two seconds."""
+    fit = current()
+    return drawn(verb) if fit is None else _Inside(fit, verb)
 
 
 class Fit:
@@ -115,19 +130,27 @@ class Fit:
     def __init__(self, name: str) -> None:
         self._name, self._start, self._last = name, time.monotonic(), -1.0
         self._low, self._high, self._done, self._notes = 0.0, 1.0, 0.0, [""]
+        self._is_one_call = False
         self._bar: Any = None
 
     @contextlib.contextmanager
-    def between(self, first: float, last: float, note: str = "") -> Iterator[None]:
-        """What is done inside is from one share to the other of what is done outside."""
-        low, high = self._low, self._high
+    def between(
+        self, first: float, last: float, note: str = "", is_one_call: bool = False
+    ) -> Iterator[None]:
+        """What is done inside is from one share to the other of what is done outside.
+
+        is_one_call: one call of the engine does it, whose share of its work is that of the part.
+        """
+        before = self._low, self._high, self._is_one_call
+        low, high, _ = before
         self._low, self._high = (low + (high - low) * share for share in (first, last))
+        self._is_one_call = is_one_call
         self._notes.append(note)
         try:
             self.step(0.0)
             yield
         finally:
-            self._low, self._high = low, high
+            self._low, self._high, self._is_one_call = before
             self._notes.pop()
 
     def step(self, share: float, note: str = "") -> None:
@@ -137,14 +160,36 @@ class Fit:
             return
         self._last = now
         if self._bar is None:
-            self._bar = open_bar(self._name)
+            self._bar = drawn(self._name)
         done = self._low + (self._high - self._low) * min(max(share, 0.0), 1.0)
         self._done = max(done, self._done)  # what takes longer than was thought stands still
         self._bar.show(self._done, 1.0, ", ".join(filter(None, [*self._notes, note])))
 
+    def called(self, verb: str, share: float | None, state: str) -> None:
+        """A call of the engine inside has done this share of its work, or does not know it."""
+        moves = self._is_one_call and share is not None
+        self.step(share if moves and share is not None else 0.0, f"{verb} {state}")
+
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+class _Inside:
+    """The part of a fit's bar that a call of the engine inside it has."""
+
+    def __init__(self, fit: Fit, verb: str) -> None:
+        self._fit, self._verb = fit, verb
+
+    def show(self, done: float, total: float) -> None:
+        share = done / total if total > 0 else 1.0
+        self._fit.called(self._verb, share, f"{share:.0%}")
+
+    def wait(self, products: int) -> None:
+        self._fit.called(self._verb, None, f"{products} products" if products > 0 else "computes")
+
+    def close(self) -> None:
+        """The fit goes on."""
 
 
 _current: contextvars.ContextVar[Fit | None] = contextvars.ContextVar("bar", default=None)
@@ -164,7 +209,8 @@ def shown(name: str, wanted: bool) -> Iterator[None]:
     fit = Fit(name)
     token = _current.set(fit)
     try:
-        yield
+        with of_calls(True):
+            yield
     finally:
         _current.reset(token)
         fit.close()
@@ -172,18 +218,26 @@ def shown(name: str, wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """Steps inside are told to no bar."""
-    token = _current.set(None)
+    """Steps inside, and calls of the engine, are told to no bar of a fit."""
+    if current() is None:
+        yield
+        return
+    token, before = _current.set(None), _mercer.show_bars(False)
     try:
         yield
     finally:
+        _mercer.show_bars(before)
         _current.reset(token)
 
 
-def between(first: float, last: float, note: str = "") -> contextlib.AbstractContextManager[None]:
+def between(
+    first: float, last: float, note: str = "", is_one_call: bool = False
+) -> contextlib.AbstractContextManager[None]:
     """A part of the fit that runs here: from one share of it to the other."""
     fit = current()
-    return contextlib.nullcontext() if fit is None else fit.between(first, last, note)
+    if fit is None:
+        return contextlib.nullcontext()
+    return fit.between(first, last, note, is_one_call)
 
 
 def part(i: int, count: int, note: str = "") -> contextlib.AbstractContextManager[None]:

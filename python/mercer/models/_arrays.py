@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from mercer._progress import shown
+from mercer._progress import shown, wanted_by
 from mercer.models._spread import Ready, fitted, kind_of, require_memory
 
 _LIBRARIES = {"torch": "torch", "cupy": "cupy", "jax": "jax", "jaxlib": "jax"}
@@ -390,7 +390,7 @@ def restores(method: Callable[..., Any]) -> Callable[..., Any]:
         before = dict(vars(self))
         try:
             with exact_products, shown(f"{type(self).__name__}.{method.__name__}",
-                                       progress_of(self)):  # fmt: skip
+                                       wanted_by(self)):  # fmt: skip
                 if any(map(kind_of, (*arguments, *named.values()))):
                     return fitted(self, method, arguments, named)
                 found = method(self, *arguments, **named)
@@ -404,10 +404,15 @@ def restores(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def progress_of(estimator: Any) -> bool:
-    """Whether its fit shows a bar; what is no truth value is refused by the fit."""
-    wanted = getattr(estimator, "progress", False)
-    return isinstance(wanted, (bool, np.bool_)) and bool(wanted)
+def shows(method: Callable[..., Any]) -> Callable[..., Any]:
+    """For what computes without writing a result: a bar, where the estimator's progress says so."""
+
+    @functools.wraps(method)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        with shown(f"{type(self).__name__}.{method.__name__}", wanted_by(self)):
+            return method(self, *arguments, **named)
+
+    return call
 
 
 class RegressorScore:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mercer._progress import current
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
 
@@ -26,7 +27,10 @@ def rpcholesky_landmarks(
     left = np.maximum(host(kernel.diagonal(x)).astype(np.float64), 0)
     start, factor, chosen = left.sum(), np.empty((count, n)), np.empty(0, np.int64)
     floor = n * np.finfo(np.float64).eps
+    bar = current()
     while len(chosen) < count and left.sum() > floor * start:
+        if bar is not None:
+            bar.step(len(chosen) / count, f"{len(chosen)} of {count} landmarks")
         drawn = rng.choice(n, _BLOCK, p=left / left.sum())
         known = factor[: len(chosen)]
         block = _rows(kernel, x, drawn, space)[:, drawn] - known[:, drawn].T @ known[:, drawn]

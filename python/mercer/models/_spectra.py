@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
+from mercer._progress import between
 from mercer.models._arrays import Space, host
 from mercer.models._kernels import FittedKernel
 from mercer.models._memory import free
@@ -43,14 +44,16 @@ def centred_top(
     n = x.shape[0]
     products = by_products_pay(k, n) if by_products is None else by_products and k < n
     products = products or is_shared(x)
-    means = space.array(kernel.product(x, x, space.zeros(n) + 1 / n))
+    with between(0, 0.1, "means", is_one_call=True):
+        means = space.array(kernel.product(x, x, space.zeros(n) + 1 / n))
     shift = means - means.sum() / (2 * n)
     if kernel.formula is None:
         matrix = space.array(x - shift - shift[:, None])
     else:
         centred = mc.kernel(kernel.formula - mc.row - mc.col)
         matrix = operator(centred, x, row=shift, col=shift, **kernel.params)
-    values, vectors = _top(matrix, k, products, tol, seed, space)
+    with between(0.1, 1, f"{k} eigenpairs"):
+        values, vectors = _top(matrix, k, products, tol, seed, space)
     order = space.index(np.arange(k)[::-1].copy())
     return host(values)[::-1].copy(), vectors[:, order], means
 
@@ -70,7 +73,8 @@ def normalised_top(
         sums = matrix.sum(0)
     else:
         off = without_diagonal(kernel)
-        sums = space.array(off.product(x, x, space.zeros(n) + 1))
+        with between(0, 0.1, "row sums", is_one_call=True):
+            sums = space.array(off.product(x, x, space.zeros(n) + 1))
     if float(sums.min()) < 0:
         raise ValueError("affinities: their sums over the other points must not be negative")
     if float(sums.min()) == 0:
@@ -84,7 +88,8 @@ def normalised_top(
         matrix = matrix / roots / roots[:, None]
     else:
         matrix = operator(off.formula, x, weights=1 / sums, **off.params)
-    vectors = _top(matrix, k, products, tol, seed, space)[1]
+    with between(0.1, 1, f"{k} eigenpairs"):
+        vectors = _top(matrix, k, products, tol, seed, space)[1]
     return vectors[:, space.index(np.arange(k)[::-1].copy())], roots
 
 

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from mercer._progress import of_calls, wanted_by
+
 #: Kind -> (what it is called, the method that gives all of it in memory).
 _WORDS = {"dask": ("an array of Dask", "compute"), "dtensor": ("a DTensor", "full_tensor")}
 
@@ -108,10 +110,15 @@ class Ready:
 
 def by_rows(method: Callable[..., Any]) -> Callable[..., Any]:
     """For predict and its like, whose answers are rows as X has: of an array of Dask they are one,
-    lazily; of a DTensor they are DTensors, split as X is."""
+    lazily; of a DTensor they are DTensors, split as X is. With the estimator's ``progress`` calls
+    of the engine show themselves, or tell the bar of the fit that runs."""
 
     @functools.wraps(method)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        with of_calls(wanted_by(self)):
+            return answer(self, arguments, named)
+
+    def answer(self: Any, arguments: tuple, named: dict[str, Any]) -> Any:
         X = arguments[0] if arguments else named.get("X")
         kind = kind_of(X)
         if kind is None and (isinstance(X, Ready) or not vars(self).get("_in_chunks")):

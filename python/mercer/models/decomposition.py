@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_psd_eigenvalues, check_is_fitted
 
 import mercer as mc
+from mercer._progress import between
 from mercer.models._arrays import host, library_of, like, restores, validate
 from mercer.models._base import why_not_products
 from mercer.models._kernels import PRECOMPUTED, FittedKernel
@@ -37,8 +38,8 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     of the inverse map, learned with fit_inverse_transform=True. eigen_solver: "dense" factors the
     matrix, "arpack" and "randomized" mean eigenpairs by products; "auto" does so for up to n/20
     components. tol: of these eigenpairs, 0 for 1e-12 in float64 and 2e-6 in float32. device: where
-    host arrays are computed with, such as "cuda". max_iter, iterated_power, copy_X and n_jobs are
-    scikit-learn's and change nothing.
+    host arrays are computed with, such as "cuda". progress: a call of more than two seconds shows a
+    bar. max_iter, iterated_power, copy_X and n_jobs are scikit-learn's and change nothing.
 
     After ``fit``: ``eigenvalues_`` [k] descending, ``eigenvectors_`` [n, k], ``X_fit_``,
     ``gamma_``, ``bandwidth_``, ``n_features_in_``, with the inverse map ``dual_coef_`` and
@@ -68,6 +69,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         "n_jobs": [None, Integral],
         "bandwidth": BANDWIDTH,
         "device": DEVICE,
+        "progress": ["boolean"],
     }
 
     def __init__(
@@ -78,6 +80,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         max_iter: int | None = None, iterated_power: int | str = "auto",
         remove_zero_eig: bool = False, random_state: Any = None, copy_X: bool = True,
         n_jobs: int | None = None, bandwidth: float | str = "scale", device: str | None = None,
+        progress: bool = False,
     ) -> None:  # fmt: skip
         self.n_components = n_components
         self.kernel = kernel
@@ -97,6 +100,7 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.n_jobs = n_jobs
         self.bandwidth = bandwidth
         self.device = device
+        self.progress = progress
 
     @restores
     def fit(self, X: Any, y: Any = None) -> KernelPCA:
@@ -132,9 +136,11 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self.X_fit_ = data.x + 0 if copies else data.x
         self._kernel = self._kernel_on(data.x)
         self.bandwidth_ = self._kernel.bandwidth
-        self._decompose()
+        with between(0, 0.8 if self.fit_inverse_transform else 1):
+            self._decompose()
         if self.fit_inverse_transform:
-            self._learn_inverse()
+            with between(0.8, 1, "inverse map"):
+                self._learn_inverse()
         return data
 
     _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
@@ -245,11 +251,12 @@ class KernelPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Features whose dot products are near a kernel: scikit-learn's estimator on fused products.
 
-    kernel, gamma, coef0, degree, kernel_params, bandwidth and device: those of KernelPCA; None
-    stands for scikit-learn's values. With kernel="precomputed" ``fit`` takes the matrix [n, n] and
-    ``transform`` rows [m, n]. n_components: how many landmarks. landmarks: "uniform" draws them as
-    scikit-learn does, for the same seed the same ones; "rpcholesky" by randomly pivoted Cholesky,
-    which represents the kernel better and reads n_components of its rows. n_jobs changes nothing.
+    kernel, gamma, coef0, degree, kernel_params, bandwidth, device and progress: those of KernelPCA;
+    None stands for scikit-learn's values. With kernel="precomputed" ``fit`` takes the matrix [n, n]
+    and ``transform`` rows [m, n]. n_components: how many landmarks. landmarks: "uniform" draws them
+    as scikit-learn does, for the same seed the same ones; "rpcholesky" by randomly pivoted
+    Cholesky, which represents the kernel better and reads n_components of its rows. n_jobs changes
+    nothing.
 
     After ``fit``: ``components_`` [k, d], ``component_indices_`` [k], ``normalization_`` [k, k],
     ``bandwidth_``, ``n_features_in_``.
@@ -271,6 +278,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         "landmarks": [StrOptions({"uniform", "rpcholesky"})],
         "bandwidth": BANDWIDTH,
         "device": DEVICE,
+        "progress": ["boolean"],
     }
 
     def __init__(
@@ -278,6 +286,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         degree: float | None = None, kernel_params: dict[str, Any] | None = None,
         n_components: int = 100, random_state: Any = None, n_jobs: int | None = None,
         landmarks: str = "uniform", bandwidth: float | str = "scale", device: str | None = None,
+        progress: bool = False,
     ) -> None:  # fmt: skip
         self.kernel = kernel
         self.gamma = gamma
@@ -290,6 +299,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.landmarks = landmarks
         self.bandwidth = bandwidth
         self.device = device
+        self.progress = progress
 
     @restores
     def fit(self, X: Any, y: Any = None) -> Nystroem:
@@ -309,7 +319,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self._kernel = self._kernel_on(x)
         self.bandwidth_ = self._kernel.bandwidth
         self._kernel.require_symmetric()
-        chosen = self._chosen(x)
+        with between(0, 0.5):
+            chosen = self._chosen(x)
         rows = self._space.index(chosen)
         basis = x[rows][:, rows] if self._kernel.precomputed else x[rows]
         self.components_ = self._space.array(basis)
@@ -322,7 +333,8 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """The features [n, k] of the points X [n, d] that are fitted."""
         data = self._fitted(X)
-        return data.like(self._features(data.x))
+        with between(0.5, 1, "features", is_one_call=True):
+            return data.like(self._features(data.x))
 
     def _refuse_parameters(self) -> None:
         given = (self.gamma, self.coef0, self.degree)

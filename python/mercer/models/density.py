@@ -100,9 +100,9 @@ class KernelDensity(BaseEstimator):
     "epanechnikov", "exponential", "linear" or "cosine". metric: "euclidean", another metric of
     ``mercer.cdist`` by its name, the text of a formula, an expression or a function; densities are
     normalised for the Euclidean distance. metric_params: the metric's own parameters by name.
-    device: where host arrays are computed with, such as "cuda". algorithm, atol, rtol,
-    breadth_first and leaf_size are scikit-learn's, for trees; results here are exact and they
-    change nothing.
+    device: where host arrays are computed with, such as "cuda". progress: a call of more than two
+    seconds shows a bar. algorithm, atol, rtol, breadth_first and leaf_size are scikit-learn's, for
+    trees; results here are exact and they change nothing.
 
     After ``fit``: ``bandwidth_``, ``X_fit_`` [n, d], ``n_features_in_``, ``feature_names_in_``.
     Densities have the dtype of the points that were fitted, float32 or float64, and come in the
@@ -124,13 +124,14 @@ class KernelDensity(BaseEstimator):
         "leaf_size": [Interval(Integral, 1, None, closed="left")],
         "metric_params": [Mapping, None],
         "device": DEVICE,
+        "progress": ["boolean"],
     }
 
     def __init__(
         self, *, bandwidth: float | str = 1.0, algorithm: str = "auto", kernel: str = "gaussian",
         metric: Any = "euclidean", atol: float = 0, rtol: float = 0, breadth_first: bool = True,
         leaf_size: int = 40, metric_params: dict[str, Any] | None = None,
-        device: str | None = None,
+        device: str | None = None, progress: bool = False,
     ) -> None:  # fmt: skip
         self.bandwidth = bandwidth
         self.algorithm = algorithm
@@ -142,6 +143,7 @@ class KernelDensity(BaseEstimator):
         self.leaf_size = leaf_size
         self.metric_params = metric_params
         self.device = device
+        self.progress = progress
 
     _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
 

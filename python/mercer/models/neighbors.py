@@ -56,6 +56,7 @@ class _Neighbors(BaseEstimator):
         "metric_params": [Mapping, None],
         "n_jobs": [Integral, None],
         "device": DEVICE,
+        "progress": ["boolean"],
     }
 
     _takes: ClassVar[tuple[str, ...]] = ("dask", "dtensor")
@@ -192,7 +193,7 @@ class _Supervised(_Neighbors):
         self, n_neighbors: int = 5, *, weights: Any = "uniform", algorithm: str = "auto",
         leaf_size: int = 30, p: float = 2, metric: Any = "minkowski",
         metric_params: dict[str, Any] | None = None, n_jobs: int | None = None,
-        device: str | None = None,
+        device: str | None = None, progress: bool = False,
     ) -> None:  # fmt: skip
         self.n_neighbors = n_neighbors
         self.weights = weights
@@ -203,6 +204,7 @@ class _Supervised(_Neighbors):
         self.metric_params = metric_params
         self.n_jobs = n_jobs
         self.device = device
+        self.progress = progress
 
     def _voters(self, X: Any) -> tuple[Any, Any, Any]:
         """(indices [m, k] and weights [m, k] or None, in the space; how results come back)."""
@@ -239,8 +241,9 @@ class KNeighborsRegressor(RegressorScore, MultiOutputMixin, RegressorMixin, _Sup
     function of the distances [m, k]. metric: "minkowski" of the power p, any other metric of
     ``mercer.cdist`` by its name, the text of a formula, an expression, a function of two points
     that is traced once, or "precomputed". metric_params: its parameters by name. device: where host
-    arrays are computed with, such as "cuda". algorithm, leaf_size and n_jobs are scikit-learn's and
-    change nothing: every search is exact, on ``mercer.get_num_threads()`` threads.
+    arrays are computed with, such as "cuda". progress: a search of more than two seconds shows a
+    bar. algorithm, leaf_size and n_jobs are scikit-learn's and change nothing: every search is
+    exact, on ``mercer.get_num_threads()`` threads.
 
     After ``fit``: ``n_samples_fit_``, ``effective_metric_``, ``effective_metric_params_``,
     ``n_features_in_``, ``feature_names_in_``.
@@ -372,7 +375,7 @@ class KNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _
         self, *, mode: str = "distance", n_neighbors: int = 5, algorithm: str = "auto",
         leaf_size: int = 30, metric: Any = "minkowski", p: float = 2,
         metric_params: dict[str, Any] | None = None, n_jobs: int | None = None,
-        device: str | None = None,
+        device: str | None = None, progress: bool = False,
     ) -> None:  # fmt: skip
         self.mode = mode
         self.n_neighbors = n_neighbors
@@ -383,6 +386,7 @@ class KNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _
         self.metric_params = metric_params
         self.n_jobs = n_jobs
         self.device = device
+        self.progress = progress
 
     @restores
     def fit(self, X: Any, y: Any = None) -> KNeighborsTransformer:

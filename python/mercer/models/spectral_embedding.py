@@ -17,6 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
 import mercer as mc
+from mercer._progress import between
 from mercer.models._arrays import Data, host, restores, validate
 from mercer.models._base import why_not_products
 from mercer.models._kernels import PRECOMPUTED, FittedKernel
@@ -39,7 +40,8 @@ class SpectralEmbedding(BaseEstimator):
     sparse; or "precomputed_nearest_neighbors", distances [n, n]. The eigenvectors of a kernel are
     found by products, those of a graph by SciPy's sparse solver on the host. eigen_tol: of the
     eigenvectors; "auto" is near rounding. device: where host arrays are computed with, such as
-    "cuda". eigen_solver and n_jobs are scikit-learn's and change nothing.
+    "cuda". progress: a fit of more than two seconds shows a bar. eigen_solver and n_jobs are
+    scikit-learn's and change nothing.
 
     After ``fit``: ``embedding_`` [n, n_components], ``n_neighbors_`` or ``bandwidth_`` and
     ``gamma_``, ``affinity_matrix_``, which for a kernel is computed when it is asked for, and
@@ -63,6 +65,7 @@ class SpectralEmbedding(BaseEstimator):
         "bandwidth": BANDWIDTH,
         "kernel_params": [Mapping, None],
         "device": DEVICE,
+        "progress": ["boolean"],
     }
 
     def __init__(
@@ -71,6 +74,7 @@ class SpectralEmbedding(BaseEstimator):
         eigen_tol: float | str = "auto", n_neighbors: int | None = None,
         n_jobs: int | None = None, bandwidth: float | str = "scale",
         kernel_params: dict[str, Any] | None = None, device: str | None = None,
+        progress: bool = False,
     ) -> None:  # fmt: skip
         self.n_components = n_components
         self.affinity = affinity
@@ -83,6 +87,7 @@ class SpectralEmbedding(BaseEstimator):
         self.bandwidth = bandwidth
         self.kernel_params = kernel_params
         self.device = device
+        self.progress = progress
 
     @restores
     def fit(self, X: Any, y: Any = None) -> SpectralEmbedding:
@@ -123,7 +128,10 @@ class SpectralEmbedding(BaseEstimator):
             return None
         data = validate(self, X, device=self.device, min_samples=2)
         if self._kind() in _GRAPHS:
-            self._of_graph(self._neighbour_graph(data))
+            with between(0, 0.5, "neighbours", is_one_call=True):
+                graph = self._neighbour_graph(data)
+            with between(0.5, 1, "eigenvectors of the graph"):
+                self._of_graph(graph)
             self.embedding_ = data.space.array(self.embedding_)
         else:
             self._of_kernel(data)

@@ -16,7 +16,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, InvalidParameterError
 from sklearn.utils.validation import check_consistent_length
 
-from mercer.models._arrays import Space, host, validate
+from mercer._progress import between, current
+from mercer.models._arrays import Space, host, shows, validate
 from mercer.models._kernels import PRECOMPUTED, FittedKernel, check_precomputed, fit_kernel
 from mercer.models._rules import BANDWIDTH, DEVICE, KERNEL, check, refuse_ignored
 from mercer.models._spectra import without_diagonal
@@ -58,7 +59,8 @@ class MMD(BaseEstimator):
     symmetric. bandwidth: "median" of the distances between up to 512 of all points, "scale" (the
     root of the sum of the features' variances) or a number. n_permutations: of the null
     distribution; the smallest p-value is 1/(n_permutations + 1). device: where host arrays are
-    computed with, such as "cuda". Nothing of (m + n)^2 is stored for large samples.
+    computed with, such as "cuda". progress: a call of more than two seconds shows a bar. Nothing of
+    (m + n)^2 is stored for large samples.
 
     >>> statistic, p_value, null = MMD(random_state=0).test(X, Y)
 
@@ -72,12 +74,13 @@ class MMD(BaseEstimator):
         "n_permutations": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "device": DEVICE,
+        "progress": ["boolean"],
     }
 
     def __init__(
         self, kernel: Any = "gauss", *, bandwidth: float | str = "median",
         kernel_params: dict[str, Any] | None = None, n_permutations: int = 1000,
-        random_state: Any = None, device: str | None = None,
+        random_state: Any = None, device: str | None = None, progress: bool = False,
     ) -> None:  # fmt: skip
         self.kernel = kernel
         self.bandwidth = bandwidth
@@ -85,11 +88,14 @@ class MMD(BaseEstimator):
         self.n_permutations = n_permutations
         self.random_state = random_state
         self.device = device
+        self.progress = progress
 
+    @shows
     def statistic(self, X: Any, Y: Any) -> float:
         """The unbiased estimate of MMD^2 of X [m, d] and Y [n, d], m and n at least 2."""
         return float(self._run(X, Y, 0)[0][0])
 
+    @shows
     def test(self, X: Any, Y: Any) -> PermutationTest:
         """(statistic, p_value, null [n_permutations]) of X [m, d] and Y [n, d], m, n at least 2.
 
@@ -137,8 +143,10 @@ class _Subsets:
 
     def columns(self, first: int, last: int) -> np.ndarray:
         """Columns from first to last; callers ask for them in order."""
-        columns = np.zeros((self.rows, last - first))
+        columns, bar = np.zeros((self.rows, last - first)), current()
         for j in range(last - first):
+            if bar is not None:
+                bar.step(j / (last - first))
             chosen = self._rng.permutation(self.rows) if first + j else np.arange(self.rows)
             columns[chosen[: self.m], j] = 1
         return columns
@@ -155,8 +163,12 @@ def _quadratic_forms(
     sums = wide.array(kernel.product(z, z, space.zeros(n) + 1))
     within, rows = [], []
     for first in range(0, drawn.count, held):
-        a = space.array(drawn.columns(first, min(first + held, drawn.count)))
-        product = kernel.product(z, z, a) if matrix is None else matrix @ a
+        last = min(first + held, drawn.count)
+        done, gone = first / drawn.count, (last - first) / drawn.count
+        with between(done, done + gone / 2, "permutations drawn"):
+            a = space.array(drawn.columns(first, last))
+        with between(done + gone / 2, done + gone, f"{drawn.count} products", is_one_call=True):
+            product = kernel.product(z, z, a) if matrix is None else matrix @ a
         a = wide.array(a)
         within.append(host(space.xp.einsum("nb,nb->b", a, wide.array(product))))
         rows.append(host(sums @ a))
@@ -167,8 +179,8 @@ class HSIC(BaseEstimator):
     """The Hilbert-Schmidt independence criterion: unbiased, with a p-value of permutations.
 
     kernel_x, kernel_y: those of the two samples, as MMD's, or "precomputed" where a sample is given
-    as its kernel matrix [n, n]. bandwidth_x, bandwidth_y, n_permutations and device: as MMD's.
-    Nothing of n^2 is stored beyond a few rows.
+    as its kernel matrix [n, n]. bandwidth_x, bandwidth_y, n_permutations, device and progress: as
+    MMD's. Nothing of n^2 is stored beyond a few rows.
 
     >>> statistic, p_value, null = HSIC(random_state=0).test(X, Y)
 
@@ -183,12 +195,14 @@ class HSIC(BaseEstimator):
         "n_permutations": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "device": DEVICE,
+        "progress": ["boolean"],
     }
 
     def __init__(
         self, kernel_x: Any = "gauss", kernel_y: Any = "gauss", *,
         bandwidth_x: float | str = "median", bandwidth_y: float | str = "median",
         n_permutations: int = 1000, random_state: Any = None, device: str | None = None,
+        progress: bool = False,
     ) -> None:  # fmt: skip
         self.kernel_x = kernel_x
         self.kernel_y = kernel_y
@@ -197,11 +211,14 @@ class HSIC(BaseEstimator):
         self.n_permutations = n_permutations
         self.random_state = random_state
         self.device = device
+        self.progress = progress
 
+    @shows
     def statistic(self, X: Any, Y: Any) -> float:
         """The unbiased estimate for the pairs of X [n, d] and Y [n, e], n at least 4."""
         return float(self._run(X, Y, 0)[0][0])
 
+    @shows
     def test(self, X: Any, Y: Any) -> PermutationTest:
         """(statistic, p_value, null [n_permutations]) for the pairs of X [n, d] and Y [n, e].
 
@@ -257,13 +274,16 @@ def _traces(
     n, wide = x.shape[0], space.of("float64")
     rows = max(1, min(n, _BATCH // n))
     batch = max(1, min(len(orders), _BATCH // (rows * n)))
-    totals, every = np.zeros(len(orders)), np.arange(n)
+    totals, every, bar = np.zeros(len(orders)), np.arange(n), current()
     for top in range(0, n, rows):
         strip = every[top : top + rows]
         memory = space.empty(batch, len(strip), n)  # touched once, used again and again
         k = space.array(_block(f, x, strip[None], every[None], space, None)[0])
         k[space.index(strip - top), space.index(strip)] = 0
         for first in range(0, len(orders), batch):
+            if bar is not None:
+                share = (top + len(strip) * first / len(orders)) / n
+                bar.step(share, f"{len(orders)} permutations")
             some = orders[first : first + batch]
             permuted = _block(g, y, some[:, strip], some, space, memory[: len(some)])
             products = permuted.reshape(len(some), -1) @ k.reshape(-1)
