@@ -142,7 +142,7 @@ def test_a_release(released, capsys):
     assert release.main(arguments) == 0
     said = capsys.readouterr().out
     commands = [line for line in said.splitlines() if line.startswith("+ ")]
-    assert commands[:2] == ["+ .ci/run", "+ make docs"]
+    assert commands[:2] == ["+ .ci/run", "+ make check-deb"]
     assert commands[-1] == "+ make check-wheels"
     assert 'git tag -a v0.2.0 -m "Mercer 0.2.0"' in said
     subprocess.run(["git", "tag", "v0.2.0"], check=True)
