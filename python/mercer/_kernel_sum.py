@@ -202,6 +202,7 @@ def kernel_sum(
     i_offset: int = 0,
     j_offset: int = 0,
     ranges: Any = None,
+    separate: bool | None = None,
     **params: Parameter,
 ) -> ArrayT:
     """A reduction over the points of z of a formula with vector values, without a matrix.
@@ -226,8 +227,12 @@ def kernel_sum(
     exp(weight) of each row. weight, a formula of a number for each pair, weighs "mean" and "var"
     as well.
 
-    A sum of numbers of the pair times vectors of one side is one product for each such number, so
-    its error is relative to the spread of the points; others are one call for each component.
+    separate: a sum of numbers of the pair times vectors of one side is one product for each such
+    number. Differences, as ``x-z``, are taken apart for that: by default in float64, so that
+    float32 keeps its digits, and in JAX without float64 not at all; with True in the type of the
+    points, with an error relative to their spread; with False never. What is not taken apart, or
+    cannot be, as ``tanh(x-z)``, is one call for each component.
+
     PyTorch and JAX differentiate all but indices, to any order. Raises ValueError for inputs that a
     formula reads and that are missing, for shapes that do not match and for other reductions.
 
@@ -256,6 +261,8 @@ def kernel_sum(
                 f"kernel_sum: weight must be a number for each pair. Received {weight}, a vector "
                 f"of {weighs.dim}"
             )
+    if separate not in (None, True, False):
+        raise ValueError(f"kernel_sum: separate must be True, False or None. Received {separate!r}")
     unread = sorted(params.keys() - read)
     if unread:
         raise ValueError(
@@ -263,7 +270,9 @@ def kernel_sum(
             f"{f}"
         )
     options = (("i_offset", i_offset), ("j_offset", j_offset))
-    request = Request(1, inputs.sizes, inputs.like, inputs.xp, ranges, "kernel_sum", options)
+    request = Request(
+        1, inputs.sizes, inputs.like, inputs.xp, ranges, "kernel_sum", options, separate
+    )
     try:
         return _computed(node, reduce, weighs, request)
     except _array_likes.REFUSED as error:

@@ -88,6 +88,9 @@ def test_sums_of_vectors(name):
     np.testing.assert_allclose(out, values.sum(1), rtol=0, atol=64 * 2.3e-16 * size(values))
     mean = mc.kernel_sum(formula, X, Z, reduce="mean", **given)
     np.testing.assert_allclose(mean, values.mean(1), rtol=0, atol=64 * 2.3e-16 * size(values))
+    whole = mc.kernel_sum(formula, X, Z, separate=False, **given)
+    terms = abs(values).sum(1)
+    np.testing.assert_array_less(abs(whole - values.sum(1)), 64 * 2.3e-16 * terms + 1e-13)
 
 
 @pytest.mark.parametrize("name", ["matrix_valued", "force", "outer", "not_separable", "concat"])
@@ -119,6 +122,54 @@ def test_weighted_means(name):
     out = mc.kernel_sum(formula, X, Z, reduce="var", weight=weight, **given)
     expected = (weights * (values - mean[:, None]) ** 2).sum(1)
     np.testing.assert_allclose(out, expected, atol=2e-13 * size(values))
+
+
+CLOSE = {
+    "matrix_valued": lambda d, r, v: (
+        np.exp(-r / 1e-5), np.abs(v) + 0.3 * abs(d) * (abs(d) * abs(v)).sum(-1, keepdims=True),
+        v + 0.3 * d * (d * v).sum(-1, keepdims=True)),
+    "force": lambda d, r, v: ((r + 1e-6) ** -1.5, abs(d), d),
+}  # fmt: skip
+CLOSE_TEXTS = {
+    "matrix_valued": "s = exp(-sum((x-z)^2)*1e5); s*v + 0.3*s*(x-z)*sum((x-z)*v)",
+    "force": "(x-z)/(sum((x-z)^2) + 1e-6)^1.5",
+}
+
+
+@pytest.mark.parametrize("name", CLOSE)
+@pytest.mark.parametrize("separate", [None, False])
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy"])
+def test_float32_keeps_its_digits_where_points_are_close(name, separate, library):
+    xp = pytest.importorskip(library)
+    z = rng.normal(size=(200, 3)).astype(np.float32)
+    x = (z[:50] + 1e-3 * rng.normal(size=(50, 3))).astype(np.float32)
+    v = rng.normal(size=(200, 3)).astype(np.float32)
+    gap = x[:, None].astype(np.float64) - z
+    weights, sizes, terms = CLOSE[name](gap, (gap**2).sum(-1, keepdims=True), v.astype(np.float64))
+    given = {"v": xp.asarray(v)} if "v" in CLOSE_TEXTS[name] else {}
+    out = mc.kernel_sum(CLOSE_TEXTS[name], xp.asarray(x), xp.asarray(z), separate=separate, **given)
+    assert str(out.dtype).endswith("float32")
+    error = abs(np.asarray(out) - (weights * terms).sum(1))
+    # The contract of products, and what rounding the exponent adds.
+    assert (error / (weights * sizes).sum(1)).max() < 2e-6
+
+
+@pytest.mark.parametrize("features", [9, 70])
+@pytest.mark.parametrize("separate", [None, True])
+def test_sums_over_many_features_of_several_vectors(features, separate):
+    x, z, v = (rng.normal(size=(n, features)) for n in (M, N, N))
+    gap = x[:, None] - z
+    formula = "exp(-sum((x-z)^2)/20)*(x-z)*sum(3*(x-z)*v - 0.5*z)"
+    out = mc.kernel_sum(formula, x, z, v=v, separate=separate)
+    values = np.exp(-(gap**2).sum(-1, keepdims=True) / 20) * gap
+    values = values * (3 * gap * v - 0.5 * z).sum(-1, keepdims=True)
+    np.testing.assert_allclose(out, values.sum(1), atol=64 * 2.3e-16 * features * size(values))
+    far = mc.kernel_sum("sum((x-z)*v)*concat(x[0], z[1:])*sum(x*z)", x, z, v=v, separate=separate)
+    values = np.concatenate(
+        [x[:, None, :1] + 0 * gap[..., :1], z[None, :, 1:] + 0 * gap[..., 1:]], -1
+    )
+    values = values * (gap * v).sum(-1, keepdims=True) * (x @ z.T)[..., None]
+    np.testing.assert_allclose(far, values.sum(1), atol=64 * 2.3e-16 * features**2 * size(values))
 
 
 def test_dtypes_and_kinds_of_arrays():
@@ -240,6 +291,7 @@ REFUSED = [
     ("x-z", {"weight": "sum(x*z)"}, ValueError, "weight is offered with"),
     ("x-z", {"reduce": "mean", "weight": "x-z"}, ValueError, "a number for each pair"),
     ("x-z", {"h": 1.0}, ValueError, "must read each parameter. Received h"),
+    ("x-z", {"separate": "never"}, ValueError, "separate must be"),
     ("h*(x-z)", {}, ValueError, "the parameter 'h' must be given"),
     ("x-v", {}, ValueError, "'v' must be given"),
     ("x-v.mass", {"v": V}, ValueError, "v has no groups"),

@@ -18,6 +18,7 @@ from mercer._vectors.nodes import (
     Node,
     extract,
     numeric,
+    widened,
 )  # fmt: skip
 
 __all__ = ["Formula", "Request", "times"]
@@ -36,6 +37,7 @@ class Request(NamedTuple):
     ranges: tuple[Any, ...] | None = None
     verb: str = "pykeops"  # who speaks in errors
     options: tuple[tuple[str, Any], ...] = ()  # for each call
+    separate: bool | None = True  # whether differences are taken apart; None: in float64
 
     @property
     def rows(self) -> int:
@@ -46,7 +48,7 @@ class Request(NamedTuple):
 class Formula:
     """The text of a number for each pair, with the points, weights and parameters of a verb."""
 
-    def __init__(self, node: Node, request: Request):
+    def __init__(self, node: Node, request: Request, is_wide: bool = False):
         self.request, self.node = request, node
         self._write(has_weights=True)
         if self.weights is not None and any(len(read) > 1 for read in self.reads.values()):
@@ -54,6 +56,16 @@ class Formula:
         for category in (I_SIDE, J_SIDE):
             if not self.sides[category]:
                 self.sides[category]["none"] = self._nothing(category)
+        if is_wide:
+            self._widen()
+
+    def _widen(self) -> None:
+        """Takes float64."""
+        for points in (*self.sides.values(), self.params):
+            for name, value in points.items():
+                points[name] = widened(value, self.request.xp)
+        if self.weights is not None:
+            self.weights = widened(self.weights, self.request.xp)
 
     def _write(self, has_weights: bool) -> None:
         """The text; without weights, vectors of parameters are taken component by component."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Keys", "Node", "applied", "extract", "gathered", "leaves", "numeric", "transposed"]
+__all__ = ["Keys", "Node", "applied", "extract", "gathered", "leaves", "numeric", "transposed",
+           "widened"]  # fmt: skip
 
 #: Arrays of i, of j, and parameters. The numbers are KeOps' categories.
 I_SIDE, J_SIDE, PARAMETER = 0, 1, 2
@@ -19,7 +20,8 @@ class Node:
     """An operation on other nodes. Leaves are "array", with an array [..., n, D] or [..., D];
     "number", whose value is a parameter of the formula unless it is whole; "literal", a number as
     it stands in a text; and "index", i or j. An array's features from `first` on are those that it
-    has. The value of "Gather" are the components that it takes, as numbers."""
+    has. The value of "Gather" are the components that it takes, as numbers; "Wide" is its
+    argument in float64."""
 
     def __init__(
         self, op: str, arguments: tuple[Node, ...] = (), dim: int = 1, *, value: Any = None,
@@ -192,6 +194,13 @@ def extract(node: Node, first: int, dim: int) -> Node:
     return _rebuilt(node, tuple(taken), dim)
 
 
+def widened(values: Any, xp: Any) -> Any:
+    """An array in float64; a number as it is."""
+    if isinstance(values, (int, float)):
+        return values
+    return values.double() if xp.__name__ == "torch" else values.astype(xp.float64)
+
+
 def transposed(node: Node) -> Node:
     """i and j in each other's places."""
     if node.op == "array":
@@ -220,6 +229,8 @@ def numeric(node: Node, xp: Any, like: Any) -> Any:
         )
     if node.op == "Gather":
         return found[0][..., list(node.value)]
+    if node.op == "Wide":
+        return widened(found[0], xp)
     if node.op in REDUCTIONS:
         name = {"Sum": "sum", "Max": "amax", "Min": "amin", "Prod": "prod"}.get(node.op)
         if name is None:

@@ -7,7 +7,7 @@ component.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,17 @@ import numpy as np
 from mercer import _verbs
 from mercer._normalized import _constant
 from mercer._vectors.formulas import Formula, Request, times
-from mercer._vectors.nodes import I_SIDE, J_SIDE, Keys, Node, extract, numeric
+from mercer._vectors.nodes import (
+    I_SIDE,
+    J_SIDE,
+    PARAMETER,
+    Keys,
+    Node,
+    extract,
+    leaves,
+    numeric,
+    widened,
+)  # fmt: skip
 
 __all__ = ["Request", "by_components", "nearest", "product", "reduced", "softmax", "summed",
            "weighted"]  # fmt: skip
@@ -28,8 +38,10 @@ def reduced(node: Node, reduce: str, request: Request) -> Any:
     return verb(*formula.points(), reduce, **formula.arguments())
 
 
-def product(node: Node, v: Any, request: Request, normalize: str | None = None) -> Any:
-    formula = Formula(node, request)
+def product(
+    node: Node, v: Any, request: Request, normalize: str | None = None, is_wide: bool = False
+) -> Any:
+    formula = Formula(node, request, is_wide)
     verb: Any = _verbs.kernel_product
     return verb(*formula.points(), v, normalize=normalize, **formula.arguments())
 
@@ -43,6 +55,11 @@ def by_components(node: Node, compute: Callable[[Node], Any], xp: Any) -> Any:
     """[..., M, D]: a reduction of each component of a vector."""
     parts = [compute(extract(node, k, 1))[..., None] for k in range(node.dim)]
     return parts[0] if len(parts) == 1 else xp.concatenate(parts, -1)
+
+
+# A sum over so few features is written as terms. A product with more columns than the second number
+# takes longer than one more product, of numbers that read the sum.
+_FEW, _MOST_COLUMNS = 8, 128
 
 
 class Term(NamedTuple):
@@ -76,8 +93,11 @@ class _Terms:
                 return [Term(1, node, None, None)] if node.dim == 1 else None
             is_of_col = self.request.axis in node.sides
             return [Term(1, None, None, value) if is_of_col else Term(1, None, value, None)]
-        if node.dim == 1 and node.op not in ("Mult", "Minus"):
-            return [Term(1, node, None, None)]
+        if node.dim == 1:
+            return self._of_number(node) or [Term(1, node, None, None)]
+        return self._of_vector(node)
+
+    def _of_vector(self, node: Node) -> list[Term] | None:
         if node.op == "Gather":
             found = self.of(node.arguments[0])
             return None if found is None else [_gathered(term, node.value) for term in found]
@@ -88,41 +108,115 @@ class _Terms:
             node = Node("Mult", (node.arguments[0], inverse), node.dim)
         if node.op not in ("Add", "Subtract", "Minus", "Mult"):
             return None
-        known = []
-        for argument in self._centred(node):
+        arguments, known = self._centred(node), []
+        for argument in arguments or ():
             terms = self.of(argument)
             if terms is None:
                 return None
             known.append(terms)
+        if not known:
+            return None
         if node.op == "Mult":
-            return [_product(a, b) for a in known[0] for b in known[1]]
+            return self._products(node.arguments, known)
         first = known[0] if len(known) == 2 else []
         if node.op == "Add":
             return first + known[1]
         return first + [term._replace(sign=-term.sign) for term in known[-1]]
 
-    def _centred(self, node: Node) -> tuple[Node, ...]:
-        """The arguments; those of a difference of both sides less a centre of one, so that the
-        parts of the sum are not larger than points lie apart."""
-        first, second = node.arguments[0], node.arguments[-1]
-        sides = {first.sides & {I_SIDE, J_SIDE}, second.sides & {I_SIDE, J_SIDE}}
-        is_apart = sides == {frozenset([I_SIDE]), frozenset([J_SIDE])}
-        if node.op != "Subtract" or not is_apart or first.dim != second.dim:
+    def _products(self, nodes: Sequence[Node], known: list[list[Term]]) -> list[Term]:
+        """All products. Numbers of several terms stay numbers where there would be many columns."""
+        found = [_product(a, b) for a in known[0] for b in known[1]]
+        if sum(_width(term.col) for term in found) <= _MOST_COLUMNS:
+            return found
+        alone = [
+            [Term(1, node, None, None)] if node.dim == 1 and len(terms) > 1 else terms
+            for node, terms in zip(nodes, known, strict=True)
+        ]
+        return [_product(a, b) for a in alone[0] for b in alone[1]]
+
+    def _of_number(self, node: Node) -> list[Term] | None:
+        """A number of the pair as other terms than itself: None where it has none, or where they
+        would not be sums of numbers of rows times numbers of columns."""
+        if node.op == "Sum":
+            return self._of_sum(node.arguments[0])
+        if node.op in ("Mult", "Minus"):
+            return self._of_vector(node)
+        if node.op not in ("Add", "Subtract"):
+            return None
+        found = self._of_vector(node)
+        return found if found and all(term.pair is None for term in found) else None
+
+    def _of_sum(self, node: Node) -> list[Term] | None:
+        """A sum over features of a vector in which each product has one factor of both sides."""
+        few = node.dim <= _FEW
+        if not _is_linear(node) or not (few or _reads_several(node)):
+            return None
+        terms = self.of(node)
+        if terms is None:
+            return None
+        parts = [part for term in terms for part in _over_features(term, node.dim, few)]
+        if few:
+            return parts
+        numbers = [self._number_of(part) for part in parts]
+        total = numbers[0]
+        for number in numbers[1:]:
+            total = Node("Add", (total, number))
+        return [Term(1, total, None, None)]
+
+    def _number_of(self, term: Term) -> Node:
+        """A term summed over the features, as a number that a formula can read."""
+        xp, request = self.request.xp, self.request
+        factors = [] if term.pair is None else [term.pair]
+        sides = []
+        for values, category in ((term.row, request.rows), (term.col, request.axis)):
+            if isinstance(values, (int, float)):
+                factors.append(Node("number", value=float(values)))
+            elif values is not None:
+                shape = (*values.shape[:-2], request.sizes[category], values.shape[-1])
+                whole = xp.broadcast_to(values, shape)
+                leaf = Node("array", (), shape[-1], value=whole, category=category)
+                (factors if leaf.dim == 1 else sides).append(leaf)
+        if sides:
+            inner = sides[0] if len(sides) == 1 else Node("Mult", tuple(sides), sides[0].dim)
+            factors.append(Node("Sum", (inner,)))
+        found = factors[0] if factors else Node("literal", value="1")
+        for factor in factors[1:]:
+            found = Node("Mult", (found, factor))
+        return Node("Minus", (found,)) if term.sign < 0 else found
+
+    def _centred(self, node: Node) -> tuple[Node, ...] | None:
+        """The arguments; those of a sum or difference of both sides less a centre of one, so that
+        they are not larger than points lie apart. None where they must not be taken apart."""
+        if node.op not in ("Add", "Subtract"):
             return node.arguments
+        first, second = node.arguments
+        sides = {first.sides & {I_SIDE, J_SIDE}, second.sides & {I_SIDE, J_SIDE}}
+        if sides != {frozenset([I_SIDE]), frozenset([J_SIDE])}:
+            return node.arguments
+        if self.request.separate is False:
+            return None
         key = self.keys(node)
         if key not in self.shifted:
-            self.shifted[key] = self._less_centre(first, second) or node.arguments
+            self.shifted[key] = self._less_centre(node.op, first, second)
         return self.shifted[key]
 
-    def _less_centre(self, first: Node, second: Node) -> tuple[Node, ...]:
-        values, xp = self.value(second), self.request.xp
+    def _less_centre(self, op: str, first: Node, second: Node) -> tuple[Node, ...] | None:
+        values, xp, like = self.value(second), self.request.xp, self.request.like
         if values is None:
-            return ()
+            return first, second
+        if self.request.separate is None and "float64" not in str(like.dtype):
+            if not _has_float64(xp):
+                return None
+            first, second = (Node("Wide", (part,), part.dim) for part in (first, second))
+            values = widened(values, xp)
         points = _constant(values).reshape(-1, second.dim)
         centre = points.sum(0) / max(points.shape[0], 1)
         centre = xp.nan_to_num(centre, nan=0.0, posinf=0.0, neginf=0.0)
         shift = Node("array", (), second.dim, value=centre)
-        return tuple(Node("Subtract", (part, shift), part.dim) for part in (first, second))
+        return (
+            Node(op, (first, shift), max(first.dim, second.dim)),
+            Node("Subtract", (second, shift), second.dim),
+        )
 
     def pair_key(self, pair: Node | None) -> tuple[int, ...]:
         """The same for products of the same numbers, in any order."""
@@ -143,16 +237,28 @@ class _Terms:
                 groups.setdefault(self.pair_key(term.pair), []).append((number, term))
         totals: list[Any] = [None] * len(parts)
         for group in groups.values():
-            found = self._columns(group[0][1].pair, [term.col for _, term in group], normalize)
+            found = self._columns([term for _, term in group], normalize)
             for (number, term), sums in zip(group, found, strict=True):
                 sums = sums if term.row is None else sums * term.row
                 sums = sums if term.sign > 0 else -sums
                 totals[number] = sums if totals[number] is None else totals[number] + sums
         return totals
 
-    def _columns(self, pair: Node | None, given: list[Any], normalize: str | None) -> list[Any]:
-        """The sums of a number of the pair times each of the vectors of columns."""
+    def _is_wide(self, group: list[Term]) -> bool:
+        """Whether float32 points are computed in float64 for what was taken apart."""
+        kinds = {str(self.request.like.dtype)}
+        pair = group[0].pair
+        kinds |= (
+            {str(one.value.dtype) for one in leaves(pair) if one.op == "array"} if pair else set()
+        )
+        sides = [side for term in group for side in (term.row, term.col)]
+        kinds |= {str(side.dtype) for side in sides if hasattr(side, "dtype")}
+        return len(kinds) > 1
+
+    def _columns(self, group: list[Term], normalize: str | None) -> list[Any]:
+        """The sums of the group's number of the pair times each of its vectors of columns."""
         xp, request = self.request.xp, self.request
+        pair, given = group[0].pair, [term.col for term in group]
         size, distinct = request.sizes[request.axis], {id(c): c for c in given}
         one = _ones(request) if any(c is None for c in given) else None
         arrays = [one if c is None else c for c in distinct.values()]
@@ -163,7 +269,9 @@ class _Terms:
             sizes = (1, size) if request.axis == 1 else (size, 1)
             request = request._replace(sizes=sizes)
         number = pair or Node("literal", value="1")
-        whole = product(number, _joined(arrays, xp), request, normalize)
+        is_wide = self._is_wide(group)
+        arrays = [widened(array, xp) for array in arrays] if is_wide else arrays
+        whole = product(number, _joined(arrays, xp), request, normalize, is_wide)
         if is_alone:
             whole = xp.broadcast_to(whole, (*whole.shape[:-2], rows, whole.shape[-1]))
         found, start = {}, 0
@@ -171,6 +279,53 @@ class _Terms:
             found[key] = whole[..., start : start + array.shape[-1]]
             start += array.shape[-1]
         return [found[id(c)] for c in given]
+
+
+def _has_float64(xp: Any) -> bool:
+    return xp.__name__ != "jax.numpy" or bool(xp.zeros(0).dtype == np.float64)
+
+
+def _is_linear(node: Node) -> bool:
+    """Whether products have one factor of both sides at most, so that squares of differences, which
+    cancel when they are multiplied out, stay as they are."""
+    if not node.is_of_pairs() or node.dim == 1:
+        return True
+    if node.op in ("Mult", "Divide"):
+        vectors = [a for a in node.arguments if a.is_of_pairs() and a.dim > 1]
+        return len(vectors) <= 1 and all(map(_is_linear, vectors))
+    return node.op in ("Add", "Subtract", "Minus", "Gather") and all(
+        map(_is_linear, node.arguments)
+    )
+
+
+def _reads_several(node: Node) -> bool:
+    """Whether a reduction of this reads several vectors of one side, or of parameters."""
+    found: dict[int, set[tuple[int, int]]] = {I_SIDE: set(), J_SIDE: set(), PARAMETER: set()}
+    for one in leaves(node):
+        if one.op == "array" and one.dim > 1:
+            found[one.category].add((id(one.value), one.first))
+    return any(len(vectors) > 1 for vectors in found.values())
+
+
+def _width(side: Any) -> int:
+    return side.shape[-1] if getattr(side, "ndim", 0) else 1
+
+
+def _over_features(term: Term, count: int, few: bool) -> list[Term]:
+    """The sum over features of a term, as terms; products of two vectors stay if there are many."""
+    wide = [_width(side) > 1 for side in (term.row, term.col)]
+    if all(wide):
+        if not few:
+            return [term]
+        return [
+            term._replace(row=term.row[..., k : k + 1], col=term.col[..., k : k + 1])
+            for k in range(count)
+        ]
+    if wide[0]:
+        return [term._replace(row=term.row.sum(-1)[..., None])]
+    if wide[1]:
+        return [term._replace(col=term.col.sum(-1)[..., None])]
+    return [term._replace(row=float(count) if term.row is None else count * term.row)]
 
 
 def _product(a: Term, b: Term) -> Term:
@@ -204,6 +359,14 @@ def _joined(columns: list[Any], xp: Any) -> Any:
     return xp.concatenate([xp.broadcast_to(c, (*batch, *c.shape[-2:])) for c in columns], -1)
 
 
+def _narrowed(total: Any, request: Request) -> Any:
+    """A sum in the type of the points."""
+    if total.dtype == request.like.dtype:
+        return total
+    kind = request.like.dtype
+    return total.to(kind) if request.xp.__name__ == "torch" else total.astype(kind)
+
+
 def _parts(node: Node) -> list[Node]:
     """The vectors that a concatenation joins."""
     return [p for a in node.arguments for p in _parts(a)] if node.op == "Concat" else [node]
@@ -220,13 +383,14 @@ def summed(*nodes: Node, request: Request) -> list[Any]:
         known = terms.of(part)
         if known is None:
             found[place] = by_components(part, lambda one: reduced(one, "sum", request), xp)
-        elif part.dim == 1 and len(flat) == 1 and known[0].pair is not None:
+        elif part.dim == 1 and len(flat) == len(known) == 1 and known[0].pair is not None:
             found[place] = reduced(part, "sum", request)[..., None]
         else:
             separable.append((place, known))
     sums = terms.sums([known for _, known in separable])
     for (place, _), total in zip(separable, sums, strict=True):
         count = flat[place].dim
+        total = _narrowed(total, request)
         is_whole = total.shape[-1] == count
         found[place] = total if is_whole else xp.broadcast_to(total, (*total.shape[:-1], count))
     results, place = [], 0
@@ -247,7 +411,8 @@ def weighted(node: Node, weight: Node, normalize: str, request: Request) -> Any:
     known = [terms.of(part) for part in _parts(node)]
     if all(part is not None and all(t.pair is None for t in part) for part in known):
         alone = [[t._replace(pair=weight) for t in part or []] for part in known]
-        return _joined(terms.sums(alone, normalize), request.xp)
+        means = [_narrowed(mean, request) for mean in terms.sums(alone, normalize)]
+        return _joined(means, request.xp)
     if normalize == "softmax":
         shift = _constant(reduced(weight, "logsumexp", request))[..., None]
         row = Node("array", (), 1, value=shift, category=request.rows)
