@@ -367,8 +367,8 @@ def test_what_a_lazy_tensor_cannot_be(of):
                                ValueError), ((0, 3, 1), None, NotImplementedError)):  # fmt: skip
         with pytest.raises(error):
             lazy(value, axis)
-    with pytest.raises(NotImplementedError, match="TensorProd is not offered"):
-        of.i().tensorprod(of.j())
+    with pytest.raises(NotImplementedError, match="TensorDot is not offered"):
+        of.i().keops_tensordot(of.j())
     with pytest.raises(ValueError, match="same dimension"):
         of.i() - of.j(B)
     with pytest.raises(ValueError, match="same number of points"):
@@ -391,6 +391,30 @@ def test_softmax_weights_of_vectors_of_the_pair(of):
     weights = weights / weights.sum(1, keepdims=True) * np.exp(-SQUARED)
     expected = (weights[..., None] * (PAIRS[0] - PAIRS[1])).sum(1)
     np.testing.assert_allclose(np.asarray(out), expected, atol=1e-13)
+
+
+def test_tensor_products_indices_and_one_hot_vectors(of):
+    gap = PAIRS[0] - PAIRS[1]
+    products = (of.gauss() * (of.i() - of.j()).tensorprod(of.j(B))).sum(1)
+    expected = (K[..., None, None] * gap[..., None] * B[:, None, :]).sum(1).reshape(M, -1)
+    check(products, expected)
+    check((of.i() - of.j()).argmax(-1).sum(1), gap.argmax(-1).sum(1)[:, None])
+    tied = np.round(gap * 2)
+    lazy = ((of.i() - of.j()) * 2)._apply("Round")
+    check(lazy.argmin(-1).sum(1), tied.argmin(-1).sum(1)[:, None])
+    labels = RNG.integers(0, 4, (N, 1)).astype(np.float64)
+    votes = (of.gauss() * of.j(labels).one_hot(4)).sum(1)
+    check(votes, K @ np.eye(4)[labels[:, 0].astype(int)])
+    with pytest.raises(NotImplementedError, match="32 features at most"):
+        of.i(np.ones((M, 33))).argmax(-1)
+    text = of.keops.Genred(
+        "TensorProd(x, y) * (ArgMax(x) + ArgMin(y))", ["x = Vi(3)", "y = Vj(3)"], axis=1
+    )
+    expected = PAIRS[0][..., None] * PAIRS[1][..., None, :]
+    weights = X.argmax(-1)[:, None] + Y.argmin(-1)
+    check(
+        text(of.array(X), of.array(Y)), (expected * weights[..., None, None]).sum(1).reshape(M, 9)
+    )
 
 
 def test_formulas_with_several_vectors_of_parameters(of):

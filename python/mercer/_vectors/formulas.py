@@ -37,7 +37,7 @@ class Request(NamedTuple):
     ranges: tuple[Any, ...] | None = None
     verb: str = "pykeops"  # who speaks in errors
     options: tuple[tuple[str, Any], ...] = ()  # for each call
-    separate: bool | None = True  # whether differences are taken apart; None: in float64
+    separate: bool | None = None  # whether differences are taken apart; None: in float64
 
     @property
     def rows(self) -> int:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Keys", "Node", "applied", "extract", "gathered", "leaves", "numeric", "transposed",
-           "widened"]  # fmt: skip
+__all__ = [
+    "Keys", "Node", "applied", "extract", "gathered", "leaves", "numeric", "outer", "place_of",
+    "transposed", "widened",
+]  # fmt: skip
 
 #: Arrays of i, of j, and parameters. The numbers are KeOps' categories.
 I_SIDE, J_SIDE, PARAMETER = 0, 1, 2
@@ -166,6 +168,26 @@ def gathered(node: Node, components: Sequence[int]) -> Node:
     if len(components) == 1:
         return extract(node, components[0], 1)
     return Node("Gather", (node,), len(components), value=tuple(components))
+
+
+def outer(first: Node, second: Node) -> Node:
+    """All products of components, by rows."""
+    if first.dim == 1 or second.dim == 1:
+        return applied("Mult", (first, second), max(first.dim, second.dim))
+    rows = gathered(first, [k for k in range(first.dim) for _ in range(second.dim)])
+    columns = gathered(second, list(range(second.dim)) * first.dim)
+    return applied("Mult", (rows, columns), first.dim * second.dim)
+
+
+def place_of(name: str, node: Node) -> Node:
+    """The component that is largest ("Larger") or smallest, the first of equals."""
+    best, place = extract(node, 0, 1), Node("literal", value="0")
+    for k in range(1, node.dim):
+        one = extract(node, k, 1)
+        sides = (best, one) if name == "Larger" else (one, best)
+        is_better, here = Node("LessThan", sides), Node("literal", value=str(k))
+        best, place = Node(name, (best, one)), Node("Where", (is_better, here, place))
+    return place
 
 
 def _rebuilt(node: Node, arguments: tuple[Node, ...], dim: int) -> Node:

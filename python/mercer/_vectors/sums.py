@@ -246,14 +246,10 @@ class _Terms:
 
     def _is_wide(self, group: list[Term]) -> bool:
         """Whether float32 points are computed in float64 for what was taken apart."""
-        kinds = {str(self.request.like.dtype)}
-        pair = group[0].pair
-        kinds |= (
-            {str(one.value.dtype) for one in leaves(pair) if one.op == "array"} if pair else set()
-        )
-        sides = [side for term in group for side in (term.row, term.col)]
-        kinds |= {str(side.dtype) for side in sides if hasattr(side, "dtype")}
-        return len(kinds) > 1
+        kind, pair = self.request.like.dtype, group[0].pair
+        arrays = [one.value for one in leaves(pair) if one.op == "array"] if pair else []
+        arrays += [side for term in group for side in (term.row, term.col)]
+        return any(getattr(array, "dtype", kind) != kind for array in arrays)
 
     def _columns(self, group: list[Term], normalize: str | None) -> list[Any]:
         """The sums of the group's number of the pair times each of its vectors of columns."""

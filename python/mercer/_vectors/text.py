@@ -6,6 +6,7 @@ brackets take components of anything.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from mercer._vectors.nodes import (
     Node,
     applied,
     extract,
-    gathered,
+    outer,
 )  # fmt: skip
 
 __all__ = ["Given", "read"]
@@ -46,6 +47,20 @@ _REDUCTIONS = {"sum": "Sum", "max": "Max", "min": "Min", "prod": "Prod", "logsum
 _CONSTANTS = {"inf": "inf", "nan": "nan", "pi": "3.141592653589793"}
 
 
+@functools.lru_cache(1024)
+def _words(text: str) -> list[tuple[str, str]]:
+    """The words of a text, with their kinds; the last kind is "wrong" where it is no text."""
+    found, place, text = [], 0, text.rstrip()
+    while place < len(text):
+        token = _TOKEN.match(text, place)
+        if token is None:
+            return [*found, (text[place:].split()[0], "wrong")]
+        kind = token.lastgroup or ""
+        found.append((token[kind], kind))
+        place = token.end()
+    return found
+
+
 class Given(NamedTuple):
     """What a formula may name."""
 
@@ -64,26 +79,21 @@ class _Reader:
         self.place, self.read_params = 0, set[str]()
         self.bound: dict[str, Node] = {}
         self.made: dict[tuple[str, str], Node] = {}
-        self.tokens = self._tokens()
+        self.words = _words(text)
+        if self.words and self.words[-1][1] == "wrong":
+            raise self.error(f"{self.words[-1][0]!r} is not text of a formula")
 
     def error(self, rule: str) -> ValueError:
         return ValueError(f"{self.verb}: {rule}. Received:\n  {self.text}")
-
-    def _tokens(self) -> list[re.Match[str]]:
-        found, place, text = [], 0, self.text.rstrip()
-        while place < len(text):
-            token = _TOKEN.match(text, place)
-            if token is None:
-                raise self.error(f"{text[place:].split()[0]!r} is not text of a formula")
-            found.append(token)
-            place = token.end()
-        return found
 
     # Tokens --------------------------------------------------------------------------------------
 
     def _peek(self, ahead: int = 0) -> str:
         place = self.place + ahead
-        return self.tokens[place].group().strip() if place < len(self.tokens) else ""
+        return self.words[place][0] if place < len(self.words) else ""
+
+    def _kind(self) -> str:
+        return self.words[self.place][1] if self.place < len(self.words) else ""
 
     def _next(self) -> str:
         word = self._peek()
@@ -99,15 +109,15 @@ class _Reader:
     # Expressions ---------------------------------------------------------------------------------
 
     def whole(self) -> Node:
-        while self.place < len(self.tokens) and self._peek(1) == "=":
-            if self.tokens[self.place]["name"] is None:
+        while self._peek(1) == "=":
+            if self._kind() != "name":
                 raise self.error("bindings are 'name = expression;'")
             name = self._next()
             self._next()
             self.bound[name] = self._expression()
             self._expect(";")
         node = self._expression()
-        if self.place < len(self.tokens):
+        if self._kind():
             raise self.error(f"{self._peek()!r} follows a finished formula")
         return node
 
@@ -130,10 +140,8 @@ class _Reader:
         word = self._peek()
         if word == "-":
             self._next()
-            number = self.tokens[self.place]["number"] if self.place < len(self.tokens) else None
-            if number and self._peek(1) != "^":
-                self._next()
-                return Node("literal", value=f"-{number}")
+            if self._kind() == "number" and self._peek(1) != "^":
+                return Node("literal", value=f"-{self._next()}")
             return self._applied("-", "Minus", self._prefix())
         if word == "!":
             self._next()
@@ -175,16 +183,16 @@ class _Reader:
         return int(self._next()) if self._peek().isdecimal() else None
 
     def _primary(self) -> Node:
-        if self.place >= len(self.tokens):
+        kind, word = self._kind(), self._next()
+        if not kind:
             raise self.error("an expression must stand where the end is")
-        token, word = self.tokens[self.place], self._next()
-        if token["number"]:
+        if kind == "number":
             return Node("literal", value=word)
         if word == "(":
             node = self._expression()
             self._expect(")")
             return node
-        if not token["name"]:
+        if kind != "name":
             raise self.error(f"an expression must stand where {word!r} is")
         return self._call(word) if self._peek() == "(" else self._named(word)
 
@@ -355,7 +363,7 @@ class _Reader:
         return self._parameter(name, 0 if kind == "param" else 1)
 
     def _expect_number(self) -> None:
-        if self.place >= len(self.tokens) or not self.tokens[self.place]["number"]:
+        if self._kind() != "number":
             raise self.error("the default of a parameter must be a number")
 
     def _small(self, name: str, arguments: list[Node]) -> Node:
@@ -371,11 +379,7 @@ class _Reader:
         first, second = arguments
         if name == "dot":
             return _reduced("Sum", self._applied(name, "Mult", first, second))
-        if first.dim == 1 or second.dim == 1:
-            return self._applied(name, "Mult", first, second)
-        rows = gathered(first, [k for k in range(first.dim) for _ in range(second.dim)])
-        columns = gathered(second, list(range(second.dim)) * first.dim)
-        return self._applied(name, "Mult", rows, columns)
+        return outer(first, second)
 
     def _mapped(self, matrix: Node, arguments: list[Node]) -> Node:
         self._count("matvec", [matrix, *arguments], 2)

@@ -36,6 +36,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {name: _operation(name) for name in K
     "SymSqNorm": lambda matrix, x: x.symsqnorm(matrix),
     "MatVecMult": lambda matrix, x: matrix.matvecmult(x),
     "VecMatMult": lambda x, matrix: x.vecmatmult(matrix),
+    "ArgMax": lambda x: x.argmax(-1), "ArgMin": lambda x: x.argmin(-1),
+    "TensorProd": lambda x, y: x.tensorprod(y), "OneHot": lambda x, dim: x.one_hot(dim),
     "Elem": lambda x, k: x.elem(k), "Extract": lambda x, k, dim: x.extract(k, dim),
     "Concat": lambda *parts: type(parts[0]).concatenate(parts),
     "ClampInt": lambda x, low, high: x.clamp(low, high),

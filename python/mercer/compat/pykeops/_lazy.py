@@ -17,6 +17,8 @@ from mercer._vectors.nodes import (
     applied,
     extract,
     leaves,
+    outer,
+    place_of,
     transposed,
 )  # fmt: skip
 from mercer.compat.pykeops._solving import operator
@@ -25,8 +27,6 @@ __all__ = ["REFUSED", "GenericLazyTensor"]
 
 #: Operations of the package that are not offered, and why.
 REFUSED = {
-    "ArgMax": "an index of a feature is no number of Mercer's language",
-    "ArgMin": "an index of a feature is no number of Mercer's language",
     "BSpline": "a vector of basis functions has no formula yet",
     "Conj": "complex numbers are not offered", "ComplexMult": "complex numbers are not offered",
     "ComplexAbs": "complex numbers are not offered", "Angle": "complex numbers are not offered",
@@ -35,17 +35,18 @@ REFUSED = {
     "GradMatrix": "derivatives are PyTorch's", "Laplacian": "derivatives are PyTorch's",
     "Imag": "complex numbers are not offered", "Real": "complex numbers are not offered",
     "Real2Complex": "complex numbers are not offered",
-    "Kron": "products of small tensors are not offered",
-    "OneHot": "a vector of truth values has no formula yet",
+    "Kron": "products of small tensors along axes are not offered",
     "SoftDTW_SqDist": "it is no formula of sums over features",
-    "TensorDot": "products of small tensors are not offered",
-    "TensorProd": "products of small tensors are not offered",
+    "TensorDot": "products of small tensors along axes are not offered",
 }  # fmt: skip
 # Options that say how the package computes; here they say nothing.
 _IGNORED = frozenset((
     "backend", "device_id", "dtype_acc", "use_double_acc", "sum_scheme", "enable_chunks",
     "use_fast_math", "optional_flags",
 ))  # fmt: skip
+
+# The text of an index grows with the square of the number of features.
+_MOST_PLACES = 32
 
 
 def refused(name: str) -> NotImplementedError:
@@ -397,6 +398,26 @@ class GenericLazyTensor:
     def cat(cls, tensors: Any, dim: int = -1) -> Any:
         return cls.concatenate(tensors, dim)
 
+    def tensorprod(self, other: Any) -> Any:
+        """All products of components, by rows."""
+        other = self._lazy(other)
+        return self.of(outer(self.node, other.node), self, other)
+
+    def one_hot(self, dim: int) -> Any:
+        """A vector of zeros, with 1 at the component of this number."""
+        self._require_number("one_hot")
+        whole = Node("Round", (self.node,))
+        parts = [Node("Equal", (whole, Node("literal", value=str(k)))) for k in range(dim)]
+        return self.of(parts[0] if dim == 1 else Node("Concat", tuple(parts), dim), self)
+
+    def _place(self, name: str) -> Any:
+        if self.node.dim > _MOST_PLACES:
+            raise NotImplementedError(
+                f"LazyTensor: the index of a component is offered for {_MOST_PLACES} features at "
+                f"most. Received {self.node.dim}"
+            )
+        return self.of(place_of(name, self.node), self)
+
     @property
     def T(self) -> Any:
         made = self.of(transposed(self.node))
@@ -468,12 +489,12 @@ class GenericLazyTensor:
 
     def argmin(self, axis: int = -1, dim: int | None = None, **options: Any) -> Any:
         if self._of_features(axis, dim):
-            raise refused("ArgMin")
+            return self._place("Smaller")
         return self._over_points("argmin", axis if dim is None else dim, None, options)
 
     def argmax(self, axis: int = -1, dim: int | None = None, **options: Any) -> Any:
         if self._of_features(axis, dim):
-            raise refused("ArgMax")
+            return self._place("Larger")
         return self._over_points("argmax", axis if dim is None else dim, None, options)
 
     def min_argmin(self, axis: Any = None, dim: Any = None, **options: Any) -> Any:
@@ -585,8 +606,7 @@ def _refusing(name: str) -> Any:
 
 
 for _name, _method in {
-    "tensorprod": "TensorProd",
-    "keops_tensordot": "TensorDot", "keops_kron": "Kron", "one_hot": "OneHot",
+    "keops_tensordot": "TensorDot", "keops_kron": "Kron",
     "bspline": "BSpline", "grad": "Grad", "diff": "Diff", "grad_matrix": "GradMatrix",
     "divergence": "Divergence", "laplacian": "Laplacian", "real2complex": "Real2Complex",
     "real": "Real", "imag": "Imag", "angle": "Angle", "conj": "Conj",
