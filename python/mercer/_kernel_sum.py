@@ -63,6 +63,11 @@ class _Inputs:
         if first is None:
             raise ValueError("kernel_sum: x must have groups. Received none")
         self.xp = _libraries.namespace_of(first)
+        if self.xp.__name__ not in ("numpy", "torch", "jax.numpy", "cupy"):
+            raise NotImplementedError(
+                "kernel_sum: it is offered for arrays of NumPy, PyTorch, JAX and CuPy. Received "
+                f"{type(first).__module__}.{type(first).__name__}"
+            )
         self._check_library(first)
         self._cast()
         self.like = next(iter(self.points["x"].values()))
@@ -274,7 +279,8 @@ def kernel_sum(
         1, inputs.sizes, inputs.like, inputs.xp, ranges, "kernel_sum", options, separate
     )
     try:
-        return _computed(node, reduce, weighs, request)
+        with np.errstate(all="ignore"):  # infinities and NaN come without a word, as in every verb
+            return _computed(node, reduce, weighs, request)
     except _array_likes.REFUSED as error:
         known = ("kernel_product:", "kernel_reduce:", "ranges:")
         if not str(error).startswith(known[:2]):
@@ -301,8 +307,7 @@ def _computed(node: Node, reduce: str, weight: Node | None, request: Request) ->
     total = sums.by_components(square, lambda one: sums.reduced(one, "sum", request), request.xp)
     if weight is None:
         return _over_count(total, request)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return total / sums.reduced(weight, "sum", request)[..., None]
+    return total / sums.reduced(weight, "sum", request)[..., None]
 
 
 def _over_count(total: Any, request: Request) -> Any:
@@ -310,5 +315,4 @@ def _over_count(total: Any, request: Request) -> Any:
     count: Any = float(request.sizes[1])
     if request.ranges is not None:
         count = sums.reduced(Node("literal", value="1"), "sum", request)[..., None]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return total / count
+    return total / count

@@ -44,6 +44,13 @@ FORMULAS = {
     "vector": ("sum(vector(b)*(x-z)^2)*v*vector(b)", (GAP**2 @ A[0])[..., None] * V * A[0]),
     "vectors": ("sum(vector(b)*abs(x-z)/vector(c))*v",
                 (abs(GAP) @ (A[0] / A[1]))[..., None] * V),
+    "reductions_of_parameters": ("square(max(vector(b)) - x[0])*logsumexp(vector(c)*z)*v",
+                                 (A[0].max() - X[:, None, :1]) ** 2 * V * np.log(
+                                     np.exp(A[1] * Z).sum(-1))[:, None]),
+    "weights_next_to_sums": ("matvec(a, tanh(z/(1.5 + sum(x*x))))",
+                             np.tanh(Z / (1.5 + (X * X).sum(-1))[:, None, None]) @ A.T),
+    "numbers_in_vectors": ("matvec(a, concat(0.7, v[1:]))*sum(x*z)", (X @ Z.T)[..., None] * (
+        np.concatenate([np.full((N, 1), 0.7), V[:, 1:]], -1) @ A.T)),
     "components": ("t = x - z; concat(t[1]*v[2] - t[2]*v[1], t[0])",
                    np.stack([GAP[..., 1] * V[:, 2] - GAP[..., 2] * V[:, 1], GAP[..., 0]], -1)),
     "values_of_both": ("sum(u*v)*(x-z)", (U @ V.T)[..., None] * GAP),
@@ -224,6 +231,21 @@ def test_batches_and_strides():
     values = values * (gap * v[:, None]).sum(-1, keepdims=True)
     assert out.shape == (2, 3, M, K)
     np.testing.assert_allclose(out, values.sum(-2), atol=1e-12 * size(values))
+    u = rng.normal(size=(2, 1, M, K))
+    out = mc.kernel_sum(
+        "concat(h, u[0], tanh(x*v)[1:], outer(concat(1, v[:2]), u))", X, Z, u=u, v=v, h=h
+    )
+    values = np.concatenate(
+        np.broadcast_arrays(
+            *(part[..., None] for part in (
+                h[:, None, None], u[..., :, None, 0],
+                *np.moveaxis(np.tanh(X[:, None] * v[:, None])[..., 1:], -1, 0),
+                *(a * u[..., :, None, k] for a in (1, v[:, None, :, 0], v[:, None, :, 1])
+                  for k in range(K)),
+            ))
+        ), -1,
+    )  # fmt: skip
+    np.testing.assert_allclose(out, values.sum(-2), atol=1e-12)
     matrices = rng.normal(size=(2, 1, 4, K))
     out = mc.kernel_sum("sum(x*z)*matvec(a, x-z)", x, Z, a=matrices)
     values = (x @ Z.T)[..., None] * (gap @ np.swapaxes(matrices, -1, -2)[..., None, :, :])
@@ -312,6 +334,8 @@ REFUSED = [
     ("x-", {}, ValueError, "an expression must stand where the end is"),
     ("x $ z", {}, ValueError, "is not text of a formula"),
     ("1 < 2 < x", {}, ValueError, "do not chain"),
+    (";".join(["a = x - z", *(f"a = a*a{k}"[:7] for k in [""] * 20), "a"]), {}, ValueError,
+     "too large"),
     ("y = x", {}, ValueError, "';' must stand where the end"),
     ("reduce(x, z)", {}, ValueError, "'reduce' is not offered"),
     ("exp(x, z)", {}, ValueError, "'exp' takes 1 argument"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from mercer import _groups
 from mercer._vectors.nodes import (
     I_SIDE,
     J_SIDE,
@@ -51,7 +52,7 @@ class Formula:
     def __init__(self, node: Node, request: Request, is_wide: bool = False):
         self.request, self.node = request, node
         self._write(has_weights=True)
-        if self.weights is not None and any(len(read) > 1 for read in self.reads.values()):
+        if self.weights is not None and not self._takes_weights():
             self._write(has_weights=False)
         for category in (I_SIDE, J_SIDE):
             if not self.sides[category]:
@@ -72,12 +73,23 @@ class Formula:
         self.has_weights = has_weights
         self.names: dict[tuple[int, int], str] = {}
         self.sides: dict[int, dict[str, Any]] = {I_SIDE: {}, J_SIDE: {}}
-        self.reads: dict[int, set[tuple[int, int, int]]] = {I_SIDE: set(), J_SIDE: set()}
         self.params: dict[str, Any] = {}
         self.entries: dict[tuple[int, int], str] = {}
         self.weights: Any = None
         self.weights_key, self.keys = -1, Keys()
         self.text = self._text(self.node)
+
+    def _takes_weights(self) -> bool:
+        """Whether all reductions go over the same features, as those of formulas with w do."""
+        sizes = [
+            tuple((name, int(array.shape[-1])) for name, array in points.items())
+            for points in self.points()[1:]
+        ]
+        try:
+            _groups.plan(self.text, *sizes)
+        except ValueError:
+            return False
+        return True
 
     def _nothing(self, category: int) -> Any:
         size = self.request.sizes[category]
@@ -105,6 +117,10 @@ class Formula:
             return self._array(node)
         if node.op in ("literal", "index"):
             return f"({node.value})" if node.value[0] == "-" else node.value
+        if node.op in REDUCTIONS and node.sides <= {PARAMETER}:
+            value = numeric(node, self.request.xp, self.request.like)
+            if value is not None:
+                return self._parameter(value[..., 0, 0])
         if node.op in REDUCTIONS:
             return self._reduction(node.op, node.arguments[0])
         if node.op == "Concat":
@@ -138,7 +154,6 @@ class Formula:
         key = (id(node.value), node.category)
         name = self.names.setdefault(key, f"v{len(self.names)}")
         self.sides[node.category][name] = node.value
-        self.reads[node.category].add((id(node.value), node.first, node.dim))
         if node.dim == node.value.shape[-1]:
             return f"{side}.{name}"
         return f"{side}.{name}[{node.first}:{node.first + node.dim}]"

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 __all__ = [
-    "Keys", "Node", "applied", "extract", "gathered", "leaves", "numeric", "outer", "place_of",
-    "transposed", "widened",
+    "Keys", "Node", "applied", "extract", "gathered", "joined", "leaves", "numeric", "outer",
+    "place_of", "transposed", "widened",
 ]  # fmt: skip
 
 #: Arrays of i, of j, and parameters. The numbers are KeOps' categories.
@@ -33,6 +35,7 @@ class Node:
         self.value, self.category, self.first = value, category, first
         sides = {category} if op in ("array", "index") else set()
         self.sides: frozenset[int] = frozenset(sides.union(*(a.sides for a in arguments)))
+        self.size: int = 1 + sum(a.size for a in arguments)  # with what is shared written out
         self.reduces: bool = op in REDUCTIONS or any(a.reduces for a in arguments)
 
     def is_of_pairs(self) -> bool:
@@ -216,6 +219,20 @@ def extract(node: Node, first: int, dim: int) -> Node:
     return _rebuilt(node, tuple(taken), dim)
 
 
+def joined(arrays: Sequence[Any], xp: Any) -> Any:
+    """Vectors one after the other. All other axes are broadcast."""
+    if len(arrays) == 1:
+        return arrays[0]
+    shape = np.broadcast_shapes(*(tuple(array.shape[:-1]) for array in arrays))
+    return xp.concatenate([xp.broadcast_to(a, (*shape, a.shape[-1])) for a in arrays], -1)
+
+
+def _full(number: float, xp: Any, like: Any) -> Any:
+    if xp.__name__ == "torch":
+        return like.new_full((1, 1), number)
+    return xp.full((1, 1), number, dtype=like.dtype)
+
+
 def widened(values: Any, xp: Any) -> Any:
     """An array in float64; a number as it is."""
     if isinstance(values, (int, float)):
@@ -245,10 +262,8 @@ def numeric(node: Node, xp: Any, like: Any) -> Any:
     if any(value is None for value in found):
         return None
     if node.op == "Concat":
-        size = max((value.shape[-2] for value in found), default=1)
-        return xp.concatenate(
-            [xp.broadcast_to(v, (*v.shape[:-2], size, v.shape[-1])) for v in found], -1
-        )
+        found = [_full(v, xp, like) if isinstance(v, (int, float)) else v for v in found]
+        return joined(found, xp)
     if node.op == "Gather":
         return found[0][..., list(node.value)]
     if node.op == "Wide":

@@ -22,6 +22,7 @@ from mercer._vectors.nodes import (
     Keys,
     Node,
     extract,
+    joined,
     leaves,
     numeric,
     widened,
@@ -54,7 +55,7 @@ def nearest(node: Node, k: int, request: Request) -> tuple[Any, Any]:
 def by_components(node: Node, compute: Callable[[Node], Any], xp: Any) -> Any:
     """[..., M, D]: a reduction of each component of a vector."""
     parts = [compute(extract(node, k, 1))[..., None] for k in range(node.dim)]
-    return parts[0] if len(parts) == 1 else xp.concatenate(parts, -1)
+    return joined(parts, xp)
 
 
 # A sum over so few features is written as terms. A product with more columns than the second number
@@ -209,8 +210,8 @@ class _Terms:
                 return None
             first, second = (Node("Wide", (part,), part.dim) for part in (first, second))
             values = widened(values, xp)
-        points = _constant(values).reshape(-1, second.dim)
-        centre = points.sum(0) / max(points.shape[0], 1)
+        points = _constant(values)
+        centre = points.sum(-2) / max(points.shape[-2], 1)
         centre = xp.nan_to_num(centre, nan=0.0, posinf=0.0, neginf=0.0)
         shift = Node("array", (), second.dim, value=centre)
         return (
@@ -267,7 +268,7 @@ class _Terms:
         number = pair or Node("literal", value="1")
         is_wide = self._is_wide(group)
         arrays = [widened(array, xp) for array in arrays] if is_wide else arrays
-        whole = product(number, _joined(arrays, xp), request, normalize, is_wide)
+        whole = product(number, joined(arrays, xp), request, normalize, is_wide)
         if is_alone:
             whole = xp.broadcast_to(whole, (*whole.shape[:-2], rows, whole.shape[-1]))
         found, start = {}, 0
@@ -348,13 +349,6 @@ def _ones(request: Request) -> Any:
     return request.xp.ones((1, 1), dtype=request.like.dtype)
 
 
-def _joined(columns: list[Any], xp: Any) -> Any:
-    if len(columns) == 1:
-        return columns[0]
-    batch = np.broadcast_shapes(*(tuple(c.shape[:-2]) for c in columns))
-    return xp.concatenate([xp.broadcast_to(c, (*batch, *c.shape[-2:])) for c in columns], -1)
-
-
 def _narrowed(total: Any, request: Request) -> Any:
     """A sum in the type of the points."""
     if total.dtype == request.like.dtype:
@@ -391,7 +385,7 @@ def summed(*nodes: Node, request: Request) -> list[Any]:
         found[place] = total if is_whole else xp.broadcast_to(total, (*total.shape[:-1], count))
     results, place = [], 0
     for parts in whole:
-        results.append(_joined([found[place + k] for k in range(len(parts))], xp))
+        results.append(joined([found[place + k] for k in range(len(parts))], xp))
         place += len(parts)
     return results
 
@@ -408,13 +402,13 @@ def weighted(node: Node, weight: Node, normalize: str, request: Request) -> Any:
     if all(part is not None and all(t.pair is None for t in part) for part in known):
         alone = [[t._replace(pair=weight) for t in part or []] for part in known]
         means = [_narrowed(mean, request) for mean in terms.sums(alone, normalize)]
-        return _joined(means, request.xp)
+        return joined(means, request.xp)
     if normalize == "softmax":
         shift = _constant(reduced(weight, "logsumexp", request))[..., None]
         row = Node("array", (), 1, value=shift, category=request.rows)
         weight = Node("Exp", (Node("Subtract", (weight, row)),))
     parts = tuple(Node("Mult", (weight, part), part.dim) for part in _parts(node))
-    joined = parts[0] if len(parts) == 1 else Node("Concat", parts, node.dim)
-    sums, whole = summed(joined, weight, request=request)
+    vectors = parts[0] if len(parts) == 1 else Node("Concat", parts, node.dim)
+    sums, whole = summed(vectors, weight, request=request)
     with np.errstate(invalid="ignore", divide="ignore"):
         return sums / whole

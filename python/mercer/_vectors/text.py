@@ -35,6 +35,7 @@ _INFIX = {
     "+": (4, "Add"), "-": (4, "Subtract"), "*": (5, "Mult"), "/": (5, "Divide"),
 }  # fmt: skip
 _COMPARISON = 3
+_MOST_NODES = 1 << 14
 _FUNCTIONS = {
     "abs": "Abs", "sign": "Sign", "square": "Square", "sqrt": "Sqrt", "rsqrt": "Rsqrt",
     "rcp": "Inv", "exp": "Exp", "exp2": "Exp2", "expm1": "Expm1", "log": "Log", "log2": "Log2",
@@ -114,11 +115,16 @@ class _Reader:
                 raise self.error("bindings are 'name = expression;'")
             name = self._next()
             self._next()
-            self.bound[name] = self._expression()
+            self.bound[name] = self._checked(self._expression())
             self._expect(";")
         node = self._expression()
         if self._kind():
             raise self.error(f"{self._peek()!r} follows a finished formula")
+        return self._checked(node)
+
+    def _checked(self, node: Node) -> Node:
+        if node.size > _MOST_NODES:
+            raise self.error("it is too large with its bindings written out")
         return node
 
     def _expression(self, least: int = 0) -> Node:
