@@ -156,9 +156,36 @@ def test_refuses_in_one_message(files, capsys, command, words):
 
 
 @pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("cdist none.npy -o d.npy", "(no such file or directory)"),
+        ("cdist damaged.npz -o d.npy", "as a .npz file (it is no archive of arrays)"),
+        ("predict x.npy --model damaged.npz -o y.npy", "a model of mercer fit"),
+        ("cdist x.npy -o d.npy --p 3 --param p=4", "are one number. Received both"),
+        ("tune sum(abs(x-z)^p) --p 2 --param p=2", "are one number. Received both"),
+        ("product gauss x.npy z.npy v.npy -o y.npy --param bandwith=3", "no parameter"),
+        ("product gauss x.npy z.npy v.npy -o y.npy --param out=3", "Received out"),
+        ("cdist x.npy -o d.npy --param progress=3", "Received progress"),
+        ("tune gauss --param out=2", "Received out"),
+        ("show gauss x.npy --param i_offset=2", "the name must be one of the formula's"),
+        ("kernel gauss x.npy -o k.npy --param bandwidth=1 --param bandwidth=2", "given once"),
+        ("show gauss empty.npy", "a point on each side. Received none"),
+    ],
+)
+def test_refuses_parameters_and_files(files, capsys, line, words):
+    np.save("empty.npy", files["x"][:0])
+    pathlib.Path("damaged.npz").write_text("nothing")
+    assert main(line.split()) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "command",
     [[], ["nonsense"], ["cdist"], ["explain", "1", "--shape", "1x2"],
-     ["cdist", "x.npy", "-o", "d.npy", "--param", "p"]],
+     *(["cdist", "x.npy", "-o", "d.npy", "--param", wrong]
+       for wrong in ("p", "p=", "=3", "p=abc", "p=3,", "p=nan", "a b=1")),
+     ["fit", "x.csv", "--target", "y", "--model", "m.npz", "--seed", "-1"],
+     ["explain", "1", "--columns", "99999999999999999999"]],
 )  # fmt: skip
 def test_usage(capsys, command):
     with pytest.raises(SystemExit) as stop:
@@ -186,6 +213,29 @@ def test_a_reader_that_stops_early():
     )  # fmt: skip
     assert run.stdout == "metrics:\n"
     assert run.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["zoo", "env", "cdist x.npy -o d.npy", "show gauss x.npy"])
+@pytest.mark.parametrize(
+    ("streams", "code"), [(">&-", 0), ("2>&-", 0), (">&- 2>&-", 0), (">/dev/full", 1)]
+)
+def test_streams_that_are_closed_or_full(files, command, streams, code):
+    run = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m mercer {command} {streams}",
+        shell=True, capture_output=True, text=True,
+    )  # fmt: skip
+    name = command.split()[0]
+    full = f"mercer {name}: [Errno 28] No space left on device\n"
+    assert (run.returncode, run.stderr) == (code, full if code else "")
+    if name == "cdist":
+        assert np.load("d.npy").shape == (7, 7)
+
+
+def test_a_refusal_that_cannot_be_printed(files):
+    run = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m mercer cdist none.npy -o d.npy 2>/dev/full", shell=True
+    )
+    assert run.returncode == 2
 
 
 EXAMPLE_LINES = [line.split("#")[0].strip() for line in EXAMPLES.splitlines()]

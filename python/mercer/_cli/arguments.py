@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import inspect
+import math
+from typing import Any
 
-from mercer._cli.command import Argument, argument
+import mercer as mc
+from mercer._cli.command import Argument, Refusal, argument
 
 POINTS = ("float16", "float32", "float64", "uint8", "int8", "int32")  # NumPy has no bfloat16
 
@@ -27,18 +31,46 @@ def numbers(text: str) -> list[float] | None:
 def _parameter(text: str) -> tuple[str, float | list[float]]:
     name, sign, value = text.partition("=")
     found = numbers(value)
-    if not name.isidentifier() or not sign or not found:
+    if not name.isidentifier() or not sign or not found or any(map(math.isnan, found)):
         raise argparse.ArgumentTypeError(
-            f"must be name=number or name=number,number. Received {text}"
+            f"must be NAME=NUMBER or NAME=NUMBER,NUMBER, without NaN. Received {text}"
         )
     return name, found[0] if len(found) == 1 else found
 
 
+def parameters(options: argparse.Namespace, verb: str, *also: str) -> dict[str, Any]:
+    """What ``--param`` says, but for names that are arguments of the verb and not of the formula.
+
+    also: those of them that may be given all the same.
+    """
+    own = inspect.signature(getattr(mc, verb)).parameters.values()
+    taken = {one.name for one in own if one.kind is not one.VAR_KEYWORD} - {*also}
+    found: dict[str, Any] = {}
+    for name, value in options.param:
+        if name in taken:
+            raise Refusal(f"--param: the name must be one of the formula's. Received {name}")
+        if name in found:
+            raise Refusal(f"--param: a name must be given once. Received {name} twice")
+        found[name] = value
+    return found
+
+
+def _whole(text: str, first: int, last: int) -> int:
+    if not text.isdecimal() or not first <= int(text) <= last:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number from {first} to {last}. Received {text}"
+        )
+    return int(text)
+
+
 def count(text: str) -> int:
     """A whole number from 1 on."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on. Received {text}")
-    return int(text)
+    return _whole(text, 1, 2**31 - 1)
+
+
+def seed(text: str) -> int:
+    """A seed of NumPy's and of scikit-learn's."""
+    return _whole(text, 0, 2**32 - 1)
 
 
 def parameter(help_text: str) -> Argument:

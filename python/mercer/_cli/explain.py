@@ -36,7 +36,7 @@ COMMANDS = (
                 help="of a GPU kernel_product, kernel_reduce, knn, kernel_gradient or kernel_agop "
                 "too",
             ),
-            argument("--columns", type=int, default=1, help="of v, or the neighbours (1)"),
+            argument("--columns", type=a.count, default=1, help="of v, or the neighbours (1)"),
             argument(
                 "--backward", action="store_true", help="the passes of PyTorch's backwards as well"
             ),

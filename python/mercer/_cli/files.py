@@ -88,7 +88,8 @@ def refusing(sentence: Callable[[str], str]) -> Iterator[None]:
     except (Refusal, MemoryError, ImportError, mc.CompileError, mc.DeviceError):
         raise
     except Exception as error:
-        raise Refusal(sentence(str(error).partition("\n")[0])) from error
+        why = error.strerror.lower() if isinstance(error, OSError) and error.strerror else error
+        raise Refusal(sentence(str(why).partition("\n")[0])) from error
 
 
 def _read_as(path: str, kind: str) -> contextlib.AbstractContextManager[None]:
@@ -117,10 +118,16 @@ def _array(path: str, suffix: str, parts: list[str] | None) -> np.ndarray:
         return np.lib.format.open_memmap(path, mode="r")
 
 
+def load(path: str) -> Any:
+    """The arrays of an .npz file."""
+    with open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is no archive of arrays")
+    return np.load(path, allow_pickle=False)
+
+
 def _member(path: str, parts: list[str] | None) -> np.ndarray:
-    with _read_as(path, ".npz"), np.load(path, allow_pickle=False) as found:
-        if not isinstance(found, np.lib.npyio.NpzFile):
-            raise ValueError("it holds one array and no archive")
+    with _read_as(path, ".npz"), load(path) as found:
         wanted = found.files if parts is None else parts
         if len(wanted) != 1 or wanted[0] not in found.files:
             raise Refusal(

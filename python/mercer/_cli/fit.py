@@ -157,7 +157,7 @@ COMMANDS = (
                      help="a parameter of the estimator"),
             argument("--holdout", type=_fraction, default=0.2, metavar="SHARE",
                      help="rows on which a first fit is scored (0.2)"),
-            argument("--seed", type=int, default=0, help="of all that is drawn (0)"),
+            argument("--seed", type=a.seed, default=0, help="of all that is drawn (0)"),
             a.HEADER,
         ),
         "mercer fit houses.csv --target price --model price.npz\n"

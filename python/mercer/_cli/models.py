@@ -150,7 +150,7 @@ class Model:
     def load(cls, path: str) -> Model:
         """Refuses what is no model."""
         files.suffix_of(path, (".npz",))
-        with refusing(path), np.load(path, allow_pickle=False) as found:
+        with refusing(path), files.load(path) as found:
             content = json.loads(str(found["model"]))
             if content["format"] != FORMAT:
                 raise ValueError(f"its format is {content['format']!r}, not {FORMAT!r}")

@@ -14,7 +14,7 @@ import numpy as np
 import mercer as mc
 from mercer._cli import arguments as a
 from mercer._cli import files
-from mercer._cli.command import Argument, Command, argument
+from mercer._cli.command import Argument, Command, Refusal, argument
 from mercer._cli.files import Numbers
 
 REDUCTIONS = ("sum", "max", "min", "argmax", "argmin", "logsumexp")
@@ -171,10 +171,12 @@ def _run(verb: Verb, options: argparse.Namespace) -> None:
     files.check_output(options.output)
     given, x, z = read_points(options)
     operand = _operand(verb, options, x)
-    own, params = verb.own(options), dict(options.param)
-    if "p" in own:  # --param p=3 is --p 3
-        other = params.pop("p", None)
-        own["p"] = other if own["p"] is None else own["p"]
+    own = verb.own(options)
+    params = a.parameters(options, verb.call, *(["p"] if "p" in own else []))
+    if "p" in params and "p" in own:  # --param p=3 is --p 3
+        if own["p"] is not None:
+            raise Refusal("--p and --param p are one number. Received both")
+        own["p"] = params.pop("p")
     names = verb.names(given, operand)
     files.check_arrays(options.output, list(names))
     files.check_axes(options.output, _axes(verb, x, z, operand, params))

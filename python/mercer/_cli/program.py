@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 import mercer as mc
 from mercer._cli import bench, cache, explain, fit, machine, pairs, predict, show, tune, zoo
@@ -68,8 +69,16 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     return _parser().parse_args(arguments)
 
 
+def _open_closed_streams() -> None:
+    """Python has None for a stream that the shell closed; what goes there is dropped."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command: 0, or 2 for what is refused, 1 for what failed, 130 after Ctrl-C."""
+    _open_closed_streams()
     options = _options(sys.argv[1:] if arguments is None else list(arguments))
     try:
         code = options.run(options) or 0
@@ -82,11 +91,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # mercer zoo | head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # mercer zoo | head
+            _failed(options.command, error, FAILED)
+        _drop(sys.stdout)
         return FAILED
 
 
+def _drop(stream: TextIO) -> None:
+    """What the stream still holds goes nowhere, so that the end of the program cannot fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
 def _failed(command: str, error: Exception, code: int) -> int:
-    print(f"mercer {command}: {error}", file=sys.stderr)
+    try:
+        print(f"mercer {command}: {error}", file=sys.stderr, flush=True)
+    except OSError:  # the code says it
+        _drop(sys.stderr)
     return code

@@ -47,10 +47,13 @@ def matrix(options: argparse.Namespace) -> np.ndarray:
             raise Refusal(f"points must be of two axes. Received {points.ndim}")
     x = x[_drawn(x, options.most, options.seed)]
     z = None if z is None else z[_drawn(z, options.most, options.seed)]
-    call = {**pairs.weights(options, x), **pairs.settings(options), **dict(options.param)}
+    params = a.parameters(options, "kernel_matrix")
+    call = {**pairs.weights(options, x), **pairs.settings(options), **params}
     k = np.asarray(mc.kernel_matrix(options.formula, x, z, **call), np.float64)
     if k.ndim != 2:
         raise Refusal("parameters must have one value each. Received several")
+    if k.size == 0:
+        raise Refusal("there must be a point on each side. Received none")
     if not np.isfinite(k).all():
         raise Refusal(
             f"values must be finite. Received {np.count_nonzero(~np.isfinite(k))} of {k.size} "
@@ -127,7 +130,7 @@ COMMANDS = (
             argument("--order", choices=["cluster", "file"], default="cluster",
                      help="of rows and columns (cluster)"),
             argument("--most", type=a.count, default=1000, help="points at most, drawn (1000)"),
-            argument("--seed", type=int, default=0, help="of the draw (0)"),
+            argument("--seed", type=a.seed, default=0, help="of the draw (0)"),
             argument("--width", type=a.count, help="characters of a line (the terminal's)"),
             a.PARAM,
             a.WEIGHTS,

@@ -16,7 +16,11 @@ def _run(options: argparse.Namespace) -> None:
         costs = _mercer.tune_cpu() if options.cpu else _mercer.tune_gpu(options.device)
         print(costs.rstrip())
         return
-    params = dict(options.param) | ({} if options.p is None else {"p": options.p})
+    params = a.parameters(options, options.verb)
+    if options.p is not None:
+        if "p" in params:
+            raise Refusal("--p and --param p are one number. Received both")
+        params["p"] = options.p
     place = options.shape, options.dtype, options.device, options.verb
     print(_tune.tune_shape(options.formula, *place, **params))
 
