@@ -33,6 +33,8 @@ def points():
 def small_blocks(monkeypatch):
     """Several blocks of rows, and of near pairs."""
     monkeypatch.setattr(_sparse, "_BLOCK", 200)
+    monkeypatch.setattr(_sparse, "_CACHED", 100)
+    monkeypatch.setattr(_sparse, "_LEAST_STRIP", 20)
 
 
 def dots(x, z):
@@ -147,6 +149,86 @@ def test_weights(points):
     close(mc.pairwise("sum(w*square(x-z))", a, b, w=signed), ((x[:, None] - z) ** 2) @ signed)
 
 
+WEIGHTED_SETS = ("jaccard", "dice", "rogerstanimoto", "sokalsneath", "russellrao")
+COUNTS = {
+    "sum(w*(x != z))": lambda x, z: x != z,
+    "sum(w*(x != 0 && z != 0))": lambda x, z: (x != 0) & (z != 0),
+    "sum(w*((x != 0) != (z != 0)))": lambda x, z: (x != 0) != (z != 0),
+    "sum(w*(x != 0))": lambda x, z: (x != 0) & (z == z),
+    "sum(w*(z != 0))": lambda x, z: (z != 0) & (x == x),
+    "sum(rcp(w)*(x != z))": None,
+    "sum(w*(x != z))/sum(w) + K*sum(w)": None,
+}
+
+
+def test_weighted_counts(points):
+    x, z = points
+    x[6] = 0
+    z[2] = x[6]
+    a, b = map(sparse.csr_matrix, points)
+    # Differences that are small parts of the counts keep their digits; zeros stay zeros.
+    for w in (np.random.default_rng(0).random(40), 10.0 ** -np.arange(40), np.arange(40) % 2 * 1.0):
+        for metric in WEIGHTED_SETS:
+            exact = mc.cdist(x, z, metric=metric, w=w)
+            with np.errstate(invalid="ignore"):
+                other = distance.cdist(x != 0, z != 0, metric, w=w)
+            known = np.isfinite(other)  # two points of nothing: docs/guide/metrics.md
+            np.testing.assert_allclose(exact[known], other[known], rtol=1e-12, atol=1e-15)
+            np.testing.assert_allclose(
+                mc.cdist(a, b, metric=metric, w=w), exact, rtol=8 * EPS / _sparse._NEAR, atol=EPS
+            )
+        exact = distance.cdist(x, z, "hamming", w=w)
+        found = mc.cdist(a, b, metric="hamming", w=w)
+        np.testing.assert_allclose(found, exact, rtol=8 * EPS / _sparse._NEAR)
+        assert np.array_equal(found == 0, exact == 0)
+        found = mc.cdist(a, None, metric="hamming", w=w)
+        assert np.array_equal(found, found.T)
+        assert (found.diagonal() == 0).all()
+
+
+@pytest.mark.parametrize("text", COUNTS)
+def test_weighted_sums_of_counts(points, text):
+    x, z = points
+    a, b = map(sparse.csr_matrix, points)
+    w = np.random.default_rng(0).random(40) - 0.5
+    unequal = x[:, None] != z
+    if text.startswith("sum(rcp"):
+        exact = unequal @ (1 / w)
+    elif "K" in text:
+        exact = unequal @ w / w.sum() + 40 * w.sum()
+    else:
+        exact = COUNTS[text](x[:, None], z) @ w
+    sizes = np.ones_like(exact) * max(abs(w).sum(), abs(1 / w).sum() if "rcp" in text else 0)
+    found = mc.pairwise(text, a, b, w=w)
+    assert (abs(found - exact) <= 400 * EPS * (sizes + abs(exact))).all()
+    close(mc.pairwise(text, a, b.toarray(), w=w), found)
+
+
+def test_values_that_are_not_finite_stay_in_their_pair(points):
+    """The engine computes several rows at once, of which one has NaN or an infinity."""
+    x, z = points
+    x[9] = 0
+    a, b = map(sparse.csr_matrix, points)
+    for text in ("1/sum(x*z)", "sum(square(x - z))/sum(x*x)", "cosine"):
+        dense = mc.pairwise(text, x, z)
+        assert not np.isfinite(dense[9]).all()
+        np.testing.assert_allclose(mc.pairwise(text, a, b), dense, rtol=400 * EPS, atol=400 * EPS)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 50])
+def test_symmetric_matrices_are_computed_by_strips(monkeypatch, points, rows):
+    monkeypatch.setattr(_sparse, "_LEAST_STRIP", 7)
+    x = points[0][:rows]
+    a = sparse.csr_matrix(x)
+    for text in ("gauss", "sum(x != z)", "sum(square(x - z)) + sum(x) + sum(z)", "sum(z)*sum(x*z)"):
+        dense = mc.pairwise(text, x)
+        found = mc.pairwise(text, a)
+        close(found, dense)
+        assert np.array_equal(found, found.T) == np.array_equal(dense, dense.T)
+    found = mc.kernel_matrix("gauss", a, bandwidth=[1.0, 2.0])
+    close(found, mc.kernel_matrix("gauss", x, bandwidth=[1.0, 2.0]))
+
+
 def test_several_values_of_a_parameter(points):
     x, z = points
     a, b = map(sparse.csr_matrix, points)
@@ -226,7 +308,7 @@ REFUSED = [
     (lambda x, z: mc.pairwise("correlation", x, z), "of sparse points a formula may read"),
     (lambda x, z: mc.pairwise("sum(x*z) + i", x, z), "Received i + sum(x*z); pass x.toarray()"),
     (lambda x, z: mc.pairwise("sum(x*z)*row", x, z, row=np.ones(50)), "row= is not offered"),
-    (lambda x, z: mc.cdist(x, z, metric="hamming", w=np.ones(40)), "of sparse points a formula"),
+    (lambda x, z: mc.cdist(x, z, metric="yule", w=np.ones(40)), "of sparse points a formula"),
     (lambda x, z: mc.cdist(x, z[:, :5]), "as many features. Received 40 and 5"),
     (lambda x, z: mc.cdist(x.astype("f"), z), "one dtype. Received float32 and float64"),
     (lambda x, z: mc.cdist(x, z.astype("F")), "z must be real. Received complex64"),
