@@ -25,6 +25,7 @@ _FLOATS = tuple(map(np.dtype, ("float16", "float32", "float64")))
 TAKEN = tuple(map(np.dtype, ("uint8", "int8", "int32")))
 _EXACT = 2**53
 _BY_NUMBER = re.compile(r"\b[xz]\s*\[\s*[\d:]")
+_OF_VECTORS = re.compile(r"\b(?:matvec|vector|dot|outer|concat)\s*\(")
 _IN_FLOAT32 = ("float16", "bfloat16", "float32", "uint8", "int8")
 
 
@@ -56,6 +57,12 @@ def is_grouped(arguments: dict[str, Any]) -> bool:
         return True
     f = next((arguments[name] for name in ("f", "metric", "phi") if name in arguments), None)
     return isinstance(f, str) and _BY_NUMBER.search(f) is not None
+
+
+def is_of_vectors(arguments: dict[str, Any]) -> bool:
+    """Whether a formula has words of vectors, which mercer._vectors reads."""
+    f = arguments.get("f")
+    return isinstance(f, str) and _OF_VECTORS.search(f) is not None
 
 
 def by_ranges(verb: str, arguments: dict[str, Any]) -> Any:
@@ -145,10 +152,14 @@ def read(verb: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     values that the engine does not take, or together with other dtypes; where a list or table has
     another dtype than the rest; and where the points are float64 and others are whole numbers.
     """
+    rest = {name: value for name, value in arguments.items() if name != "params"}
+    if is_of_vectors(arguments):
+        from mercer._vectors import numbers
+
+        return {**rest, **numbers.arguments(verb, arguments)}
     if is_grouped(arguments):
         from mercer import _groups
 
-        rest = {name: value for name, value in arguments.items() if name != "params"}
         return {**rest, **arguments.get("params", {}), **_groups.arguments(verb, arguments)}
     if "ranges" in arguments.get("params", {}) and verb not in RANGED:
         raise NotImplementedError(
@@ -163,7 +174,6 @@ def read(verb: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         _check_out(verb, arguments.get("out"))
     if all(found[name] is arguments[name] for name in names):
         return None
-    rest = {name: value for name, value in arguments.items() if name != "params"}
     return {**rest, **arguments.get("params", {}), **found}
 
 

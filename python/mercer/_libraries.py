@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,21 @@ def shipped_kernels() -> str:
     if contents.is_file():
         return contents.read_text(encoding="utf-8").strip()
     return "none, so the first calls of all formulas compile theirs"
+
+
+def untraced(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which torch.compile runs as it is, with all that it calls."""
+    disabled: list[Callable[..., Any]] = []
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*arguments, **options)
+        if not disabled:
+            disabled.append(sys.modules["torch"].compiler.disable(function))
+        return disabled[0](*arguments, **options)
+
+    return call
 
 
 def plain(array: Any) -> Any:

@@ -124,6 +124,8 @@ def _indices_of(intervals: np.ndarray, found: Any, xp: Any) -> Any:
 
 def call(verb: str, arguments: dict[str, Any]) -> Any:
     """kernel_product, kernel_reduce or knn with ranges among its parameters."""
+    if _array_likes.is_of_vectors(arguments):
+        return getattr(_verbs, verb)(**(_array_likes.read(verb, arguments) or {}))
     given = {name: value for name, value in arguments.items() if name != "params"}
     if _array_likes.is_grouped(given):
         given |= _groups.arguments(verb, given)

@@ -136,10 +136,14 @@ CLOSE = {
         np.exp(-r / 1e-5), np.abs(v) + 0.3 * abs(d) * (abs(d) * abs(v)).sum(-1, keepdims=True),
         v + 0.3 * d * (d * v).sum(-1, keepdims=True)),
     "force": lambda d, r, v: ((r + 1e-6) ** -1.5, abs(d), d),
+    "matrix": lambda d, r, v: (np.exp(-r / 1e-5), abs(d) @ abs(A.T), d @ A.T),
+    "largest": lambda d, r, v: (np.exp(-r / 1e-5), abs(d) @ abs(A.T), d @ A.T),
 }  # fmt: skip
 CLOSE_TEXTS = {
     "matrix_valued": "s = exp(-sum((x-z)^2)*1e5); s*v + 0.3*s*(x-z)*sum((x-z)*v)",
     "force": "(x-z)/(sum((x-z)^2) + 1e-6)^1.5",
+    "matrix": "exp(-sum((x-z)^2)*1e5)*matvec(a, x-z)",
+    "largest": "exp(-sum((x-z)^2)*1e5)*matvec(a, x-z)",
 }
 
 
@@ -153,10 +157,17 @@ def test_float32_keeps_its_digits_where_points_are_close(name, separate, library
     v = rng.normal(size=(200, 3)).astype(np.float32)
     gap = x[:, None].astype(np.float64) - z
     weights, sizes, terms = CLOSE[name](gap, (gap**2).sum(-1, keepdims=True), v.astype(np.float64))
-    given = {"v": xp.asarray(v)} if "v" in CLOSE_TEXTS[name] else {}
-    out = mc.kernel_sum(CLOSE_TEXTS[name], xp.asarray(x), xp.asarray(z), separate=separate, **given)
+    a = A.astype(np.float32)
+    given = {"v": xp.asarray(v)} if name == "matrix_valued" else {}
+    given |= {"a": xp.asarray(a)} if "(a" in CLOSE_TEXTS[name] else {}
+    reduce = "max" if name == "largest" else "sum"
+    out = mc.kernel_sum(
+        CLOSE_TEXTS[name], xp.asarray(x), xp.asarray(z), separate=separate, reduce=reduce, **given
+    )
     assert str(out.dtype).endswith("float32")
-    error = abs(np.asarray(out) - (weights * terms).sum(1))
+    if name == "matrix" or name == "largest":
+        terms = gap @ a.astype(np.float64).T
+    error = abs(np.asarray(out) - getattr(np, reduce)(weights * terms, axis=1))
     # The contract of products, and what rounding the exponent adds.
     assert (error / (weights * sizes).sum(1)).max() < 2e-6
 
@@ -416,6 +427,24 @@ def test_pytorch_differentiates_by_matrices_and_vectors():
 
     assert torch.autograd.gradcheck(summed, (x, z, a, b))
     assert torch.autograd.gradgradcheck(summed, (x, z, a, b))
+
+
+def test_torch_compile_runs_calls_as_they_are():
+    torch = pytest.importorskip("torch")
+    x, z, v, a = (torch.tensor(t) for t in (X, Z, V, A))
+
+    def moved(x, z, v, a):
+        flow = mc.kernel_sum("exp(-sum((x-z)^2)/1.5)*(x-z) + v", 2 * x, z, v=v)
+        return flow.sum() * mc.pairwise("sum(matvec(a, x-z)^2)", x, z, a=a) + 1
+
+    compiled = torch.compile(moved, backend="eager")
+    torch.testing.assert_close(compiled(x, z, v, a), moved(x, z, v, a))
+
+    def whole(x, z, a):
+        return mc.pairwise("sum(matvec(a, x-z)^2)", x, z, a=a)
+
+    with pytest.raises(Exception, match=r"words of vectors|compiler\.disable|graph break"):
+        torch.compile(whole, backend="eager", fullgraph=True)(x, z, a)
 
 
 def test_jax_refuses_float64_where_it_has_none():

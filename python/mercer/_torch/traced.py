@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from mercer import _mercer, _metrics, _normalized
+from mercer import _array_likes, _mercer, _metrics, _normalized
 from mercer._torch import call
 from mercer._torch.kron import kron_matmul as kron_matmul
 from mercer._torch.kron import matmul as matmul
@@ -45,15 +45,17 @@ def _formula(f: Any, verb: str, weighted: bool, options: tuple) -> str:
 
 @torch.compiler.assume_constant_result
 def _reads_groups(f: Any) -> bool:
-    return isinstance(f, str) and _GROUPS.search(f) is not None
+    is_read = _array_likes.is_of_vectors({"f": f})
+    return is_read or (isinstance(f, str) and _GROUPS.search(f) is not None)
 
 
 def formula_for(f: Any, verb: str, weighted: bool, params: dict[str, Any]) -> str:
     """What _mercer.formula_for gives, as text: it takes options that choose the formula out."""
     if "ranges" in params or _reads_groups(f):
         raise NotImplementedError(
-            f"{verb}: ranges, points by name and features by number are not offered where "
-            f"torch.compile traces; without fullgraph=True the call runs as it is. Received {f}"
+            f"{verb}: ranges, points by name, features by number and words of vectors are not "
+            "offered where torch.compile traces; without fullgraph=True the call runs as it is. "
+            f"Received {f}"
         )
     chosen = tuple((n, params.pop(n)) for n in _choosing_options(f) if n in params)
     return _formula(f, verb, weighted, chosen)

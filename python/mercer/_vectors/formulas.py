@@ -49,15 +49,18 @@ class Request(NamedTuple):
 class Formula:
     """The text of a number for each pair, with the points, weights and parameters of a verb."""
 
-    def __init__(self, node: Node, request: Request, is_wide: bool = False):
-        self.request, self.node = request, node
+    def __init__(
+        self, node: Node, request: Request, is_wide: bool = False, *, shares_names: bool = False
+    ):  # fmt: skip
+        self.request, self.node, self.shares_names = request, node, shares_names
         self._write(has_weights=True)
         if self.weights is not None and not self._takes_weights():
             self._write(has_weights=False)
         for category in (I_SIDE, J_SIDE):
             if not self.sides[category]:
                 self.sides[category]["none"] = self._nothing(category)
-        if is_wide:
+        points = [array for side in self.sides.values() for array in side.values()]
+        if is_wide or any(array.dtype != request.like.dtype for array in points):
             self._widen()
 
     def _widen(self) -> None:
@@ -151,7 +154,7 @@ class Formula:
                 return self.entries[entry]
             return self._weights(numeric(node, self.request.xp, self.request.like))
         side = "x" if node.category == self.request.rows else "z"
-        key = (id(node.value), node.category)
+        key = (id(node.value), 0 if self.shares_names else node.category)
         name = self.names.setdefault(key, f"v{len(self.names)}")
         self.sides[node.category][name] = node.value
         if node.dim == node.value.shape[-1]:

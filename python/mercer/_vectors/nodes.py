@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mercer._normalized import _constant
+
 __all__ = [
-    "Keys", "Node", "applied", "extract", "gathered", "joined", "leaves", "numeric", "outer",
-    "place_of", "transposed", "widened",
+    "Keys", "Node", "applied", "extract", "gathered", "has_float64", "is_apart", "joined", "leaves",
+    "less_centre", "numeric", "outer", "place_of", "transposed", "widened",
 ]  # fmt: skip
 
 #: Arrays of i, of j, and parameters. The numbers are KeOps' categories.
@@ -197,6 +199,25 @@ def _rebuilt(node: Node, arguments: tuple[Node, ...], dim: int) -> Node:
     return Node(node.op, arguments, dim, value=node.value)
 
 
+def less_centre(node: Node, values: Any, xp: Any) -> tuple[Node, Node]:
+    """The arguments of a sum or difference of both sides, with a centre of the second argument,
+    which has these values, taken out: not larger than points lie apart."""
+    first, second = node.arguments
+    points = _constant(values)
+    centre = points.sum(-2) / max(points.shape[-2], 1)
+    centre = xp.nan_to_num(centre, nan=0.0, posinf=0.0, neginf=0.0)
+    shift = Node("array", (), second.dim, value=centre)
+    return Node(node.op, (first, shift), node.dim), Node("Subtract", (second, shift), second.dim)
+
+
+def is_apart(node: Node) -> bool:
+    """Whether it is a sum or difference of one side and the other."""
+    if node.op not in ("Add", "Subtract"):
+        return False
+    sides = {argument.sides & {I_SIDE, J_SIDE} for argument in node.arguments}
+    return sides == {frozenset([I_SIDE]), frozenset([J_SIDE])}
+
+
 def extract(node: Node, first: int, dim: int) -> Node:
     """Components first to first + dim - 1 of a vector."""
     if node.dim == dim and first == 0:
@@ -231,6 +252,11 @@ def _full(number: float, xp: Any, like: Any) -> Any:
     if xp.__name__ == "torch":
         return like.new_full((1, 1), number)
     return xp.full((1, 1), number, dtype=like.dtype)
+
+
+def has_float64(xp: Any) -> bool:
+    """JAX may have none."""
+    return xp.__name__ != "jax.numpy" or bool(xp.zeros(0).dtype == np.float64)
 
 
 def widened(values: Any, xp: Any) -> Any:

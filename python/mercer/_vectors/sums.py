@@ -22,14 +22,19 @@ from mercer._vectors.nodes import (
     Keys,
     Node,
     extract,
+    has_float64,
+    is_apart,
     joined,
     leaves,
+    less_centre,
     numeric,
     widened,
 )  # fmt: skip
 
-__all__ = ["Request", "by_components", "nearest", "product", "reduced", "softmax", "summed",
-           "weighted"]  # fmt: skip
+__all__ = [
+    "Request", "by_components", "narrowed", "nearest", "product", "reduced", "softmax", "summed",
+    "weighted",
+]  # fmt: skip
 
 
 def reduced(node: Node, reduce: str, request: Request) -> Any:
@@ -188,36 +193,25 @@ class _Terms:
     def _centred(self, node: Node) -> tuple[Node, ...] | None:
         """The arguments; those of a sum or difference of both sides less a centre of one, so that
         they are not larger than points lie apart. None where they must not be taken apart."""
-        if node.op not in ("Add", "Subtract"):
-            return node.arguments
-        first, second = node.arguments
-        sides = {first.sides & {I_SIDE, J_SIDE}, second.sides & {I_SIDE, J_SIDE}}
-        if sides != {frozenset([I_SIDE]), frozenset([J_SIDE])}:
+        if not is_apart(node):
             return node.arguments
         if self.request.separate is False:
             return None
         key = self.keys(node)
         if key not in self.shifted:
-            self.shifted[key] = self._less_centre(node.op, first, second)
+            self.shifted[key] = self._less_centre(node)
         return self.shifted[key]
 
-    def _less_centre(self, op: str, first: Node, second: Node) -> tuple[Node, ...] | None:
-        values, xp, like = self.value(second), self.request.xp, self.request.like
+    def _less_centre(self, node: Node) -> tuple[Node, ...] | None:
+        values, xp = self.value(node.arguments[1]), self.request.xp
         if values is None:
-            return first, second
-        if self.request.separate is None and "float64" not in str(like.dtype):
-            if not _has_float64(xp):
+            return node.arguments
+        if self.request.separate is None and "float64" not in str(self.request.like.dtype):
+            if not has_float64(xp):
                 return None
-            first, second = (Node("Wide", (part,), part.dim) for part in (first, second))
-            values = widened(values, xp)
-        points = _constant(values)
-        centre = points.sum(-2) / max(points.shape[-2], 1)
-        centre = xp.nan_to_num(centre, nan=0.0, posinf=0.0, neginf=0.0)
-        shift = Node("array", (), second.dim, value=centre)
-        return (
-            Node(op, (first, shift), max(first.dim, second.dim)),
-            Node("Subtract", (second, shift), second.dim),
-        )
+            wide = tuple(Node("Wide", (part,), part.dim) for part in node.arguments)
+            node, values = Node(node.op, wide, node.dim), widened(values, xp)
+        return less_centre(node, values, xp)
 
     def pair_key(self, pair: Node | None) -> tuple[int, ...]:
         """The same for products of the same numbers, in any order."""
@@ -276,10 +270,6 @@ class _Terms:
             found[key] = whole[..., start : start + array.shape[-1]]
             start += array.shape[-1]
         return [found[id(c)] for c in given]
-
-
-def _has_float64(xp: Any) -> bool:
-    return xp.__name__ != "jax.numpy" or bool(xp.zeros(0).dtype == np.float64)
 
 
 def _is_linear(node: Node) -> bool:
@@ -349,7 +339,7 @@ def _ones(request: Request) -> Any:
     return request.xp.ones((1, 1), dtype=request.like.dtype)
 
 
-def _narrowed(total: Any, request: Request) -> Any:
+def narrowed(total: Any, request: Request) -> Any:
     """A sum in the type of the points."""
     if total.dtype == request.like.dtype:
         return total
@@ -380,7 +370,7 @@ def summed(*nodes: Node, request: Request) -> list[Any]:
     sums = terms.sums([known for _, known in separable])
     for (place, _), total in zip(separable, sums, strict=True):
         count = flat[place].dim
-        total = _narrowed(total, request)
+        total = narrowed(total, request)
         is_whole = total.shape[-1] == count
         found[place] = total if is_whole else xp.broadcast_to(total, (*total.shape[:-1], count))
     results, place = [], 0
@@ -401,7 +391,7 @@ def weighted(node: Node, weight: Node, normalize: str, request: Request) -> Any:
     known = [terms.of(part) for part in _parts(node)]
     if all(part is not None and all(t.pair is None for t in part) for part in known):
         alone = [[t._replace(pair=weight) for t in part or []] for part in known]
-        means = [_narrowed(mean, request) for mean in terms.sums(alone, normalize)]
+        means = [narrowed(mean, request) for mean in terms.sums(alone, normalize)]
         return joined(means, request.xp)
     if normalize == "softmax":
         shift = _constant(reduced(weight, "logsumexp", request))[..., None]

@@ -72,6 +72,8 @@ class Given(NamedTuple):
     defaults: Mapping[str, Any]  # values that a formula carries
     xp: Any
     array: Callable[[str, Any], Any]  # a parameter as an array of the library
+    maps_pairs: bool = True  # whether matrices are applied to both sides of a difference
+    is_wide: bool = False  # and that in float64
 
 
 class _Reader:
@@ -80,6 +82,7 @@ class _Reader:
         self.place, self.read_params = 0, set[str]()
         self.bound: dict[str, Node] = {}
         self.made: dict[tuple[str, str], Node] = {}
+        self.products = matrices.Known(given.is_wide)
         self.words = _words(text)
         if self.words and self.words[-1][1] == "wrong":
             raise self.error(f"{self.words[-1][0]!r} is not text of a formula")
@@ -397,7 +400,9 @@ class _Reader:
                 f"are {self._columns(matrix)} and {vector.dim}"
             )
         like = next(iter(self.given.points["x"].values()))
-        found = matrices.mapped(vector, matrix, False, self.given.xp, like)
+        found = None
+        if self.given.maps_pairs or not vector.is_of_pairs():
+            found = matrices.mapped(vector, matrix, False, self.given.xp, like, self.products)
         if found is not None:
             return found
         parts = [
