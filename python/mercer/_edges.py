@@ -15,6 +15,7 @@ import numpy as np
 
 from mercer import _array_likes, _groups, _libraries, _mercer, _verbs
 from mercer._types import ArrayT, FormulaLike, Parameter
+from mercer._vectors import numbers
 from mercer.errors import DtypeError
 
 __all__ = ["csr_rows", "edge_product", "edge_reduce", "edges"]
@@ -97,6 +98,7 @@ class _Pairs:
         self.row, self.col, self.w = (_array_likes.array(options[n]) for n in ("row", "col", "w"))
         self.params = dict(options["params"])
         given = {"f": f, "x": x, "z": z, "row": self.row, "col": self.col, "w": self.w}
+        given, self.params = numbers.separated(verb, given, self.params)
         if _array_likes.is_grouped(given):
             f, x, z, self.row, self.col, self.w = _groups.arguments(verb, given).values()
         x, z = _array_likes.points(verb, x, z) if z is not None else (

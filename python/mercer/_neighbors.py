@@ -8,6 +8,7 @@ import numpy as np
 
 from mercer import _array_likes, _edges, _groups, _verbs
 from mercer._types import ArrayT, FormulaLike, Parameter
+from mercer._vectors import numbers
 
 __all__ = ["knn_graph", "radius_neighbors"]
 
@@ -38,6 +39,7 @@ def radius_neighbors(
     >>> indptr, indices, d = mc.radius_neighbors("euclidean", atoms, None, 4.5)
     """
     given: dict[str, Any] = {"f": f, "x": x, "z": z, "row": row, "col": col, "w": w}
+    given, params = numbers.separated("radius_neighbors", given, params)
     if _array_likes.is_grouped(given):
         given = _groups.arguments("radius_neighbors", given)
     f, x, z, row, col, w = (given[name] for name in ("f", "x", "z", "row", "col", "w"))
@@ -53,12 +55,12 @@ def radius_neighbors(
     options: dict[str, Any] = {**params, "col": col, "w": w}
     if options.pop("out", None) is not None:
         raise NotImplementedError("radius_neighbors: out is not offered. Received one")
-    numbers: Any = row
+    own: Any = row
     counts: Any = []
     indices: Any = []
     values: Any = []
     for start in range(0, max(first.shape[0], 1), step):
-        part = None if row is None else numbers[start : start + step]
+        part = None if row is None else own[start : start + step]
         rows = first[start : start + step]
         block = _verbs.pairwise(f, rows, columns, row=part, i_offset=start, **options)
         if block.ndim != 2:

@@ -34,6 +34,16 @@ def test_a_matrix_as_a_metric_in_every_verb():
     close(mc.kernel_product(GAUSS, X, Z, V, ranges=ranges, **given)[:3], K[:3, 2:5] @ V[2:5])
 
 
+def test_chosen_pairs():
+    rows, cols = np.array([0, 3, 3, 6]), np.array([2, 2, 8, 0])
+    close(mc.edges(GAUSS, X, Z, rows, cols, a=L, h=1.5), K[rows, cols])
+    product = mc.edge_product(GAUSS, X, Z, rows, cols, V, a=L, h=1.5)
+    close(product[3], K[3, [2, 8]] @ V[[2, 8]])
+    _, indices, values = mc.radius_neighbors("sum(matvec(a, x-z)^2)", X, Z, 4.0, a=L)
+    close(indices, np.nonzero(SQUARE <= 4)[1])
+    close(values, SQUARE[SQUARE <= 4])
+
+
 def test_one_set_of_points_gives_a_symmetric_matrix():
     matrix = mc.kernel_matrix(GAUSS, X, a=L, h=1.5)
     assert (matrix == matrix.T).all()

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from mercer import _libraries
+from mercer import _array_likes, _libraries
 from mercer._vectors.formulas import Formula, Request
 from mercer._vectors.inputs import Inputs
 
-__all__ = ["VERBS", "arguments"]
+__all__ = ["VERBS", "arguments", "separated"]
 
-VERBS = ("pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn")
+VERBS = (
+    "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "edges", "edge_product",
+    "edge_reduce", "radius_neighbors",
+)  # fmt: skip
+_OWN = ("f", "x", "z", "row", "col", "w")
 
 
 @_libraries.untraced
@@ -44,3 +48,13 @@ def arguments(verb: str, given: dict[str, Any]) -> dict[str, Any]:
     is_same = is_same and x.keys() == z.keys() and all(x[name] is z[name] for name in x)
     found = {"f": text, "x": x, "z": None if is_same else z, "row": None, "col": None}
     return {**found, "w": formula.weights, **formula.params, **kept}
+
+
+def separated(
+    verb: str, given: dict[str, Any], params: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """f, x, z, row, col and w, and the parameters, of a formula with or without such words."""
+    if not _array_likes.is_of_vectors(given):
+        return given, params
+    found = arguments(verb, {**given, "params": params})
+    return {name: found.pop(name) for name in _OWN}, found
