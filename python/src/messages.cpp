@@ -8,12 +8,15 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <new>
 #include <string>
 
 #include "calls.h"
 #include "core/system/log_sink.h"
 #include "mercer/error.h"
 #include "symbols.h"
+#include "texts.h"
 
 namespace mercer::python {
 
@@ -41,15 +44,26 @@ int fetch(void*) {
   } catch (nb::python_error& error) {
     error.restore();
     return -1;
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+    return -1;
   }
   return 0;
 }
 
+Message* made(LogLevel level, std::string_view text) {
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  return new Message{level, std::string(text), now.count(), static_cast<unsigned long>(pthread_self()), newest.load()};
+}
+
 bool keep(LogLevel level, std::string_view text) noexcept {
   if (!is_python_listening.load(std::memory_order_acquire) || kept.load() >= kMostKept) return false;
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  auto* const message =
-      new Message{level, std::string(text), now.count(), static_cast<unsigned long>(pthread_self()), newest.load()};
+  Message* message = nullptr;
+  try {
+    message = made(level, text);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   while (!newest.compare_exchange_weak(message->before, message)) {
   }
   ++kept;
@@ -71,9 +85,13 @@ Message* taken() {
   return ordered;
 }
 
-void forget(Message* message) {
-  while (message != nullptr) delete std::exchange(message, message->before);
-}
+struct Forget {
+  void operator()(Message* message) const {
+    while (message != nullptr) delete std::exchange(message, message->before);
+  }
+};
+/// A list of messages, freed as a whole.
+using Messages = std::unique_ptr<Message, Forget>;
 
 LogLevel level_of(const std::string& name) {
   constexpr std::array kLevels = {LogLevel::off, LogLevel::error, LogLevel::warning, LogLevel::info, LogLevel::debug};
@@ -88,12 +106,12 @@ LogLevel level_of(const std::string& name) {
 void deliver_messages() {
   is_asked_for = false;
   if (newest.load(std::memory_order_acquire) == nullptr) return;
-  Message* const first = taken();
+  Messages oldest_first(taken());
   nb::list messages;
-  for (const Message* message = first; message != nullptr; message = message->before)
-    messages.append(nb::make_tuple(std::string(name_of(message->level)), message->text, message->seconds,
+  for (const Message* message = oldest_first.get(); message != nullptr; message = message->before)
+    messages.append(nb::make_tuple(std::string(name_of(message->level)), to_text(message->text), message->seconds,
                                    message->thread));
-  forget(first);
+  oldest_first.reset();
   nb::module_::import_("mercer._messages").attr("emit")(messages);
 }
 
@@ -107,7 +125,7 @@ void bind_messages(nb::module_& module) {
       },
       "listens"_a, "Whether messages go to mercer._messages.emit; those that are kept go there now, if not.");
   module.def(
-      "forget_messages", [] { forget(taken()); }, "For a child that was forked: they are the parent's.");
+      "forget_messages", [] { Messages(taken()).reset(); }, "For a child that was forked: they are the parent's.");
   module.def(
       "say", [](const std::string& level, const std::string& text) { log(level_of(level), "{}", text); }, "level"_a,
       "text"_a, "Says something as the engine does.");

@@ -17,6 +17,7 @@
 #include "ops/context.h"
 #include "settings.h"
 #include "symbols.h"
+#include "texts.h"
 
 namespace mercer::python {
 
@@ -32,9 +33,10 @@ const char* python_name(ErrorKind kind) {
   }
 }
 
+void set_error(nb::handle type, const char* message) { PyErr_SetObject(type.ptr(), to_text(message).ptr()); }
+
 void set_error(const char* class_in_errors, const char* message) {
-  const nb::object type = nb::module_::import_("mercer.errors").attr(class_in_errors);
-  PyErr_SetString(type.ptr(), message);
+  set_error(nb::module_::import_("mercer.errors").attr(class_in_errors), message);
 }
 
 /// A null pointer is CPython's unwinding of a thread that it ends, in work that nothing else guards.
@@ -46,8 +48,8 @@ void translate(const std::exception_ptr& thrown, void*) {
     set_error("DtypeError", error.what());
   } catch (const Error& error) {
     switch (error.kind()) {
-      case ErrorKind::invalid_argument: PyErr_SetString(PyExc_ValueError, error.what()); break;
-      case ErrorKind::unsupported: PyErr_SetString(PyExc_NotImplementedError, error.what()); break;
+      case ErrorKind::invalid_argument: set_error(PyExc_ValueError, error.what()); break;
+      case ErrorKind::unsupported: set_error(PyExc_NotImplementedError, error.what()); break;
       default: set_error(python_name(error.kind()), error.what());
     }
   }
@@ -66,7 +68,7 @@ nb::list environment_rows() {
 
 void bind_cache(nb::module_& module) {
   module.def(
-      "cache_path", [] { return disk_cache().directory().string(); },
+      "cache_path", [] { return to_path(disk_cache().directory().native()); },
       "The folder of compiled kernels (MERCER_CACHE_DIR).");
   module.def(
       "cache_stats",
@@ -160,7 +162,7 @@ auto in_force() {
 void bind_machine(nb::module_& module) {
   bind_settings(module);
   module.def(
-      "describe_machine", in_force<describe_machine>,
+      "describe_machine", in_force<[] { return to_text(describe_machine()); }>,
       "What this machine offers and what Mercer chose, as text.");
   module.def(
       "get_num_threads", in_force<[] {
@@ -200,13 +202,16 @@ void bind_machine(nb::module_& module) {
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");
   module.def(
-      "add_library_folder", [](const std::string& folder) { add_library_folder(folder); }, "folder"_a,
+      "add_library_folder", [](nb::handle folder) { add_library_folder(bytes_of_path(folder)); }, "folder"_a,
+      nb::sig("def add_library_folder(folder: str) -> None"),
       "Names a folder in which NVIDIA's libraries may lie.");
   module.def(
-      "add_lapack_file", [](const std::string& file, bool shared) { add_lapack_file(file, shared); }, "file"_a,
-      "shared"_a, "Names a file that may have LAPACK, a copy that others use if shared.");
+      "add_lapack_file", [](nb::handle file, bool shared) { add_lapack_file(bytes_of_path(file), shared); }, "file"_a,
+      "shared"_a, nb::sig("def add_lapack_file(file: str, shared: bool) -> None"),
+      "Names a file that may have LAPACK, a copy that others use if shared.");
   module.def(
-      "set_cuda_store", [](const std::string& folder) { jit::set_cuda_store(folder); }, "folder"_a,
+      "set_cuda_store", [](nb::handle folder) { jit::set_cuda_store(bytes_of_path(folder)); }, "folder"_a,
+      nb::sig("def set_cuda_store(folder: str) -> None"),
       "Names the folder of GPU kernels that came with the package.");
   module.def("finish_compiling",
              [] {

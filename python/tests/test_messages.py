@@ -158,3 +158,51 @@ def test_an_error_of_a_handler_is_loggings_own(records, capsys):
 def test_an_unknown_level_is_refused():
     with pytest.raises(ValueError, match="must be off, error, warning, info or debug"):
         _mercer.set_log_level("loud")
+
+
+NO_TEXT = os.fsencode("caf\udce9")  # Latin-1, in names of files and values of variables
+
+
+def run_bytes(*arguments, **environment):
+    """What a process of its own prints, some of the variables being bytes."""
+    known = {**ENVIRONMENT, "PYTHONPATH": PACKAGE, **environment}
+    known = {os.fsencode(name): os.fsencode(value) for name, value in known.items()}
+    command = [sys.executable, *arguments]
+    found = subprocess.run(command, env=known, capture_output=True, timeout=60)
+    assert found.returncode == 0, found.stderr
+    return found
+
+
+def test_bytes_that_are_not_utf8_are_replaced_in_messages():
+    """A folder's name is bytes: what is said about it must not raise out of the call."""
+    program = (
+        "import logging, mercer as mc, numpy as np\n"
+        "logging.basicConfig(format='%(levelname)s/%(message)s')\n"
+        "mc.kron.tune(np.ones((1, 4)), [np.eye(2)] * 2)"
+    )
+    found = run_bytes("-c", program, MERCER_CACHE_DIR=b"/proc/" + NO_TEXT)
+    assert "WARNING/cache: /proc/caf\ufffd cannot be made" in found.stderr.decode()
+
+
+def test_bytes_that_are_not_utf8_are_replaced_in_errors():
+    program = (
+        "import mercer as mc, numpy as np\n"
+        "try: mc.cdist(np.zeros((1, 1)), np.zeros((1, 1)))\n"
+        "except ValueError as error: print(ascii(str(error)))"
+    )
+    found = run_bytes("-c", program, MERCER_TARGET=NO_TEXT)
+    assert rb'Received "caf\ufffd"' in found.stdout
+
+
+def test_a_path_that_is_not_utf8_is_pythons(tmp_path):
+    folder = os.fsencode(tmp_path) + b"/" + NO_TEXT
+    program = (
+        "import os, sys, mercer as mc\n"
+        "path = mc._mercer.cache_path()\n"
+        "mc._mercer.add_library_folder(path)\n"
+        "mc.info()\n"
+        "sys.stdout.buffer.write(os.fsencode(path))"
+    )
+    assert run_bytes("-c", program, MERCER_CACHE_DIR=folder).stdout == folder
+    found = run_bytes("-m", "mercer", "cache", "path", MERCER_CACHE_DIR=folder)
+    assert found.stdout == folder + b"\n"

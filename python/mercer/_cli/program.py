@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -80,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command: 0, or 2 for what is refused, 1 for what failed, 130 after Ctrl-C."""
     _open_closed_streams()
     options = _options(sys.argv[1:] if arguments is None else list(arguments))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files need not be text
     try:
         code = options.run(options) or 0
         sys.stdout.flush()
