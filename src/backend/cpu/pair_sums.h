@@ -22,6 +22,22 @@ struct SumBlock {
   std::int64_t out_stride;
 };
 
+/// Pairs of many small items of a batch.
+template <class T>
+struct ItemBlock {
+  const T *const *x, *const *z;      // the first points of each item
+  std::int64_t x_stride, z_stride;   // elements from one point to the next
+  std::int64_t items, rows, cols, features;
+  T* out;                            // [items][rows][cols]
+  T* scratch;                        // item_scratch(…) elements
+};
+
+/// For lanes of any instruction set: a value of each point, and of each pair, of as many items as have a lane.
+template <class T>
+constexpr std::int64_t item_scratch(std::int64_t rows, std::int64_t cols, std::int64_t features) {
+  return ((rows + cols) * features + rows * cols) * static_cast<std::int64_t>(64 / sizeof(T));
+}
+
 /// Gradients by the points of both sides of a block of pairs, of (x - z)^2 or x z: what a pair adds is its slope times
 /// the difference or the other point. Lines are whole vectors of features, with zeros behind the last one.
 template <class T>
@@ -52,6 +68,9 @@ struct SumKernels {
   /// The sums for few features: z is stored as [features][z_stride]; lines of z and of the output are whole vectors.
   Sums<float> columns_of_float[plan::cpu::kPairSums];
   Sums<double> columns_of_double[plan::cpu::kPairSums];
+  /// Sums of the pairs of many items, with the bits of those for few features.
+  void (*items_of_float[plan::cpu::kPairSums])(const ItemBlock<float>& block);
+  void (*items_of_double[plan::cpu::kPairSums])(const ItemBlock<double>& block);
   /// Fields of products and squares; null for other sums.
   void (*fields_of_float[plan::cpu::kPairSums])(const FieldBlock<float>& block);
   void (*fields_of_double[plan::cpu::kPairSums])(const FieldBlock<double>& block);
@@ -74,6 +93,8 @@ struct SumKernels {
   Sums<double> sums(plan::cpu::PairSum sum, double) const { return of_double[static_cast<int>(sum)]; }
   Sums<float> columns(plan::cpu::PairSum sum, float) const { return columns_of_float[static_cast<int>(sum)]; }
   Sums<double> columns(plan::cpu::PairSum sum, double) const { return columns_of_double[static_cast<int>(sum)]; }
+  void items(plan::cpu::PairSum sum, const ItemBlock<float>& b) const { items_of_float[static_cast<int>(sum)](b); }
+  void items(plan::cpu::PairSum sum, const ItemBlock<double>& b) const { items_of_double[static_cast<int>(sum)](b); }
   void fields(plan::cpu::PairSum sum, const FieldBlock<float>& b) const { fields_of_float[static_cast<int>(sum)](b); }
   void fields(plan::cpu::PairSum sum, const FieldBlock<double>& b) const { fields_of_double[static_cast<int>(sum)](b); }
   void weigh(const FactorBlock<float>& block) const { weigh_float(block); }

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "backend/cpu/pairs/gemm.h"
+#include "backend/cpu/pairs/small_items.h"
 #include "backend/cpu/pairs/sum_range.h"
 #include "backend/cpu/pairs/tile_output.h"
 #include "core/integers.h"
@@ -47,7 +48,7 @@ class FewPointsRun {
           run_item(i, workspaces_[worker]);
       });
     } else {
-      const PairItem item = in_place(item_of(0), shared_);
+      const PairItem item = in_place(job_.item_at(0), shared_);
       pack_slots(item, shared_);
       const auto wanted = static_cast<std::int64_t>(terms / kTaskTerms);
       const std::int64_t tasks = std::clamp<std::int64_t>(wanted, 1, panels);
@@ -60,26 +61,6 @@ class FewPointsRun {
   }
 
  private:
-  std::int64_t offset(std::int64_t index, const std::vector<std::int64_t>& strides) const {
-    if (strides.size() == 1) return index * strides[0];
-    std::int64_t offset = 0;
-    for (std::size_t axis = strides.size(); axis-- > 0;) {
-      offset += index % job_.batch[axis] * strides[axis];
-      index /= job_.batch[axis];
-    }
-    return offset;
-  }
-  PairItem item_of(std::int64_t index) const {
-    PairItem item = job_.item;
-    if (index == 0) return item;
-    const auto move = [&](Points& points, const std::vector<std::int64_t>& strides) {
-      points.data = static_cast<const char*>(points.data) +
-                    offset(index, strides) * static_cast<std::int64_t>(size_of(points.dtype));
-    };
-    move(item.x, job_.x_strides);
-    move(item.z, job_.z_strides);
-    return item;
-  }
   static bool is_in_place(const Points& points) {
     return points.dtype == dtype_of<T>() && (points.feature_stride == 1 || points.features == 1);
   }
@@ -105,16 +86,8 @@ class FewPointsRun {
     place(panel, own);
     return panel;
   }
-  OutputMatrix out_of(std::int64_t index) const {
-    OutputMatrix out = job_.out;
-    if (index > 0)
-      out.data = static_cast<char*>(out.data) +
-                 offset(index, job_.out_strides) * static_cast<std::int64_t>(size_of(out.dtype));
-    return out;
-  }
-
   void run_item(std::int64_t index, Workspace<T>& w) {
-    const PairItem item = in_place(item_of(index), w);
+    const PairItem item = in_place(job_.item_at(index), w);
     pack_slots(item, w);
     run_panels(item, index, 0, ceil_div(item.z.count, cols_), w, w);
   }
@@ -128,7 +101,7 @@ class FewPointsRun {
 
   void run_panels(const PairItem& item, std::int64_t index, std::int64_t q0, std::int64_t q1, const Workspace<T>& slots,
                   Workspace<T>& w) {
-    const OutputMatrix out = out_of(index);
+    const OutputMatrix out = job_.out_at(index);
     if (w.acc == nullptr) take_tiles(item.x.features, w);
     bool fits = true;
     for (std::int64_t q = q0; q < q1 && fits; ++q) {
@@ -202,7 +175,7 @@ class FewPointsRun {
     std::sort(flagged.begin(), flagged.end());
     flagged.erase(std::unique(flagged.begin(), flagged.end()), flagged.end());
     for (const std::int64_t index : flagged)
-      pairwise(program_, item_of(index), {{job_.params, out_of(index)}}, false, run_);
+      pairwise(program_, job_.item_at(index), {{job_.params, job_.out_at(index)}}, false, run_);
   }
 
   const PairProgram& program_;
@@ -222,7 +195,32 @@ class FewPointsRun {
 
 }  // namespace
 
+PairItem FewPointsJob::item_at(std::int64_t index) const {
+  PairItem moved = item;
+  if (index == 0) return moved;
+  const auto move = [&](Points& points, const std::vector<std::int64_t>& strides) {
+    points.data = static_cast<const char*>(points.data) +
+                  offset(index, strides) * static_cast<std::int64_t>(size_of(points.dtype));
+  };
+  move(moved.x, x_strides);
+  move(moved.z, z_strides);
+  return moved;
+}
+
+OutputMatrix FewPointsJob::out_at(std::int64_t index) const {
+  OutputMatrix moved = out;
+  if (index > 0)
+    moved.data =
+        static_cast<char*>(moved.data) + offset(index, out_strides) * static_cast<std::int64_t>(size_of(moved.dtype));
+  return moved;
+}
+
 void few_points(const PairProgram& program, const FewPointsJob& job, const RunOptions& run) {
+  if (are_small_items(program, job)) {
+    for (const std::int64_t index : small_items(program, job, run))
+      pairwise(program, job.item_at(index), {{job.params, job.out_at(index)}}, false, run);
+    return;
+  }
   if (program.plan().problem.type == Dtype::float64) FewPointsRun<double>(program, job, run)();
   else FewPointsRun<float>(program, job, run)();
 }

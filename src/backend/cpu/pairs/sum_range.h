@@ -20,12 +20,17 @@ class SumRange {
     most_ = static_cast<T>(program.plan().guard.sums[0].most);
   }
 
+  /// Whether some of these sums lie outside, as those of equal points may.
+  bool is_left_by(const T* sums, std::int64_t count) const {
+    return is_bounded_ && kernels_.any_outside(sums, count, least_, most_);
+  }
+
   /// Whether a block's sums hold. `x_of(r)`, `z_of(c)`: features of the points of a row and of a column, side by side.
   template <class XOf, class ZOf>
   bool holds(const SumBlock<T>& block, const XOf& x_of, const ZOf& z_of) const {
     for (std::int64_t r = 0; is_bounded_ && r < block.rows; ++r) {
       const T* const row = block.out + r * block.out_stride;
-      if (!kernels_.any_outside(row, block.cols, least_, most_)) continue;
+      if (!is_left_by(row, block.cols)) continue;
       for (std::int64_t c = 0; c < block.cols; ++c)
         if (!is_right(row[c], x_of(r), z_of(c), block.features)) return false;
     }
