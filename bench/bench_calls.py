@@ -4,7 +4,7 @@
 
 Each verb is called with arrays of NumPy and tensors of PyTorch on the CPU: as they are ("torch"),
 with a gradient recorded ("grad"), and with one that is wanted but switched off ("no_grad"); drop-in
-modules with tensors as they are. What other libraries take for the same stands beside it. Times are
+modules with tensors as they are. Rows have the times of other libraries, too. Times are
 the best of interleaved rounds of one thread's CPU time.
 """
 

@@ -2,9 +2,9 @@
 
 ``python bench/bench_dropins.py [--only kermac,grad,zoo,kron,host,xrfm] [--json FILE] [--keep]``
 
-The package itself runs beside where it can be imported (kermac 0.1.4 needs cuda-core 0.3, mm-kermac
-1.0.0 a newer one, so they take two runs); otherwise torch.cdist does, or a figure measured before
-(`RECORDED`). The ratio is peer / Mercer. Milliseconds are medians by CUDA events.
+The package itself runs as well where it can be imported (kermac 0.1.4 needs cuda-core 0.3,
+mm-kermac 1.0.0 a newer one, so they take two runs); otherwise torch.cdist does, or a figure
+measured before (`RECORDED`). The ratio is peer / Mercer. Milliseconds are medians by CUDA events.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def zoo_rows(table: Table) -> None:
             if module
         ]
         table.add(f"zoo {name} 2048² x 256", calls[0], calls[1] if package else None, 1.2)
-        table.add(f"zoo {name} 2048² x 256, torch beside", calls[0], torch_call, None)
+        table.add(f"zoo {name} 2048² x 256, torch", calls[0], torch_call, None)
 
 
 def kron_rows(table: Table) -> None:

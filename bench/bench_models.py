@@ -1,4 +1,4 @@
-"""Kernel models beside their peers: times in one process, in turns, and what both reach.
+"""Kernel models compared with their peers: times in one process, in turns, and what both reach.
 
     python bench/bench_models.py --data FOLDER [--only WORD ...] [--long] [--keep]
 

@@ -1,4 +1,4 @@
-"""Random calls on one CPU thread beside the best of PyTorch, NumPy, SciPy and scikit-learn.
+"""Random calls on one CPU thread compared with the best of PyTorch, NumPy, SciPy and scikit-learn.
 
 The sizes are those that rows chosen by hand leave out: M and N from 1 to 8000, K to 800, v of up
 to 200 columns, batches of up to 2000 items. All follow from a seed. Every call and its peers take

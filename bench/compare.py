@@ -71,7 +71,7 @@ def name_of(line: dict) -> str:
 
 
 def of_file(content: dict) -> dict[str, Times]:
-    """The rows of one file. A row beside several peers has a line each, with one time of its own;
+    """The rows of one file. A row with several peers has a line each, with one time of its own;
     rows of one name with different times are numbered."""
     rows: dict[str, Times] = {}
     for line in content["lines"]:

@@ -57,9 +57,9 @@ def changed_lines(base: str) -> dict[pathlib.Path, list[tuple[int, int]]]:
 
 
 def clang_format() -> str:
-    """The program beside this interpreter, else the one on the PATH."""
-    beside = pathlib.Path(sys.executable).with_name("clang-format")
-    program = str(beside) if beside.is_file() else shutil.which("clang-format")
+    """The program next to this interpreter, else the one on the PATH."""
+    own = pathlib.Path(sys.executable).with_name("clang-format")
+    program = str(own) if own.is_file() else shutil.which("clang-format")
     if program is None:
         raise SystemExit(
             "check_format: clang-format is missing: pip install -r requirements/lint.txt."

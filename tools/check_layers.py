@@ -106,8 +106,8 @@ def offences(src: pathlib.Path) -> list[str]:
             reason = offence(src, stage, included) or room_offence(
                 path.relative_to(src).as_posix(), place
             )
-            beside = (path.parent / included).is_file() and not (src / place).is_file()
-            if reason is None and beside:
+            is_next = (path.parent / included).is_file() and not (src / place).is_file()
+            if reason is None and is_next:
                 reason = f'"{included}" is a path from the file\'s own folder, not from {src.name}/'
             if reason:
                 found.append(f"{path}:{number}: {reason}")

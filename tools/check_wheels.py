@@ -92,7 +92,7 @@ def check_wheel(wheel: pathlib.Path, release: bool) -> None:
     first = [name for name in modules if name.startswith("mercer/_mercer.")]
     rest = [name for name in names if name not in modules]
     if len(first) != 1 or (release and len(modules) != 1):
-        fail("a wheel must have one module, and a release no library beside it", modules)
+        fail("a wheel must have one module, and a release no library next to it", modules)
     if strange := [name for name in rest if NEVER.search(name)]:
         fail("a wheel must have no tests or sources", strange)
     if release and (strange := [name for name in names if BENCHMARKS.search(name)]):

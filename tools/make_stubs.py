@@ -15,7 +15,7 @@ import textwrap
 
 from nanobind.stubgen import StubGen
 
-# Where a function takes or gives integers beside values, A being the type of the arrays: what its
+# Where a function takes or gives integers and values, A being the type of the arrays: what its
 # signature says for any library, and for NumPy's arrays, whose types have the type of the elements.
 _PAIR = (("tuple[A, A]", "tuple[A, I]"),)
 _COUNTS = (("tuple[A, A, A]", "tuple[A, I, I]"),)

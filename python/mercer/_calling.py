@@ -19,7 +19,7 @@ def _call(
     x: [..., M, K]; z: [..., N, K], or None for x itself: the matrix of ``mercer.kernel_matrix``,
     whose parameters and options go by name. Two points [K] give a number of the computing dtype.
     Lists and tables are read as the verbs read them. Raises ValueError for one point alone, or
-    beside a set.
+    next to a set.
 
     >>> k = mc.gauss(bandwidth=2.0)
     >>> SVC(kernel=k).fit(rows, labels)

@@ -155,7 +155,7 @@ class _Pairs:
         """The formula at some of the pairs."""
         rows, cols = self.rows[part], self.cols[part]
         count = rows.shape[0]
-        # Gradients take pairs alone: 0 times what is NaN at a pair beside them would be NaN.
+        # Gradients take pairs alone: 0 times what is NaN at any other pair would be NaN.
         is_square = self.x.shape[1] <= _FEW and not self.is_followed() and not self._is_cuda()
         whole = count - count % _SIDE if is_square else 0
         parts = [

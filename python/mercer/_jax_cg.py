@@ -1,7 +1,7 @@
 """mercer.linalg.cg and minres for arrays of JAX: loops of XLA's around products.
 
 The solution is that of jax.lax.custom_linear_solve, so that derivatives of every order, by all that
-the operator is made of, are further solves and those of kernel_product. JAX cannot raise from what
+the operator is made of, are more solves and those of kernel_product. JAX cannot raise from what
 it compiles: columns that fail are NaN there.
 """
 
@@ -221,12 +221,12 @@ def _minres(
         # The column (0, beta, alpha, longer) of the tridiagonal matrix, turned.
         above = sine_before * beta
         bent = cosine_before * beta
-        beside, corner = cosine * bent + sine * alpha, cosine * alpha - sine * bent
+        aside, corner = cosine * bent + sine * alpha, cosine * alpha - sine * bent
         diagonal = jnp.hypot(corner, longer)
         goes = live & ~bad & (diagonal > 0)
         fresh_cosine = _quotient(goes, corner, diagonal)
         fresh_sine = _quotient(goes, longer, diagonal)
-        direction = _quotient(goes, v - beside * d - above * d_before, diagonal)
+        direction = _quotient(goes, v - aside * d - above * d_before, diagonal)
         x = x + jnp.where(goes, fresh_cosine * left, 0) * direction
         left = jnp.where(goes, -fresh_sine * left, left)
         # A residual is measured when the space is used up, or after as many steps as it has axes.

@@ -53,13 +53,13 @@ class Preconditioner:
         return self._ridge
 
     def _spectrum(self) -> tuple[Any, Any]:
-        """The eigenvalues along U, [r] or [r, k], over the one beside it; and that one."""
+        """The eigenvalues along U, [r] or [r, k], over the one elsewhere; and that one."""
         ridge = jnp.asarray(self._ridge, self.dtype)
-        beside = ridge + self._least
+        rest = ridge + self._least
         values = self._values if ridge.ndim == 0 else self._values[:, None]
         most = 1 / (_ROUNDING * jnp.finfo(self.dtype).eps)
-        ratios = jnp.where(beside > 0, (values + ridge) / jnp.where(beside > 0, beside, 1), 1)
-        base = jnp.ones_like(beside) if self._is_relative else beside
+        ratios = jnp.where(rest > 0, (values + ridge) / jnp.where(rest > 0, rest, 1), 1)
+        base = jnp.ones_like(rest) if self._is_relative else rest
         return jnp.clip(ratios, 1, most), base
 
     def _multiplied(self, v: Any, ratios: Any, base: Any) -> Any:

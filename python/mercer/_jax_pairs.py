@@ -215,7 +215,7 @@ def _bind(pairs: Pairs, kind: str, wrt: str = "", **matrices: Any) -> Any:
 
 
 def unpacked(operands: Sequence[Any], form: Form) -> tuple[Pairs, dict[str, Any]]:
-    """The pairs, and the matrices beside them."""
+    """The pairs, and the matrices of the call."""
     arrays: dict[str, Any] = {}
     matrices: dict[str, Any] = {}
     directions: list[Any] = []

@@ -263,7 +263,7 @@ def _start(probes: Any, inverse: Any, most: int) -> tuple:
 
 def _turn(inverse: Any, dtype: Any, residual: Any, scale: Any) -> tuple:
     """What is left becomes the next pair: v of length 1 in the inner product of P^-1, and P^-1 v;
-    with its length, and its square beside the diagonal."""
+    with its length, and its square next to the diagonal."""
     solved = residual
     if inverse is not None:
         solved = double(inverse.solve(residual.astype(dtype)))

@@ -30,7 +30,7 @@ _GREEK = (
     "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "kappa", "lambda", "mu",
     "nu", "xi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega",
 )  # fmt: skip
-_SYMBOLS = frozenset("xzwijKkl")  # letters that mean something beside parameters
+_SYMBOLS = frozenset("xzwijKkl")  # letters that are no parameters
 
 
 class _Part(NamedTuple):

@@ -1,4 +1,4 @@
-"""Tells the compiled part where foreign libraries may lie: in wheels beside this package."""
+"""Tells the compiled part where foreign libraries may lie: in wheels next to this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What metrics need beside a formula: cdist's V and VI, condensed vectors, points taken row by row.
+"""What metrics need and no formula has: cdist's V and VI, condensed vectors, points row by row.
 
 A metric of three in the table reads weights that are no option of SciPy's, or none of it: these are
 made here, from the arguments that SciPy has, in the library of the points.
@@ -406,7 +406,7 @@ def paired_distances(
         raise ValueError(f"paired_distances: a formula must not read i or j. Received {f}")
     params = {name: _with_axis(value) for name, value in params.items()}
     xp, count = _module(one, "paired_distances"), one.shape[-2]
-    # Gradients take pairs alone: 0 times what is NaN at a pair beside the diagonal would be NaN.
+    # Gradients take pairs alone: 0 times what is NaN at a pair off the diagonal would be NaN.
     whole = 0 if _is_torch(xp) else count - count % _SIDE
     parts = [
         _diagonal(f, one[..., first:last, :], other[..., first:last, :], w, params, side, xp)

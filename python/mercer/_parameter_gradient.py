@@ -143,7 +143,7 @@ def parameter_gradient(
 
 
 def _number(value: Any, x: Any) -> Any:
-    """A number of NumPy as one of Python, beside points of another library."""
+    """A number of NumPy as one of Python, for points of another library."""
     is_number = isinstance(value, np.generic | np.ndarray) and np.ndim(value) == 0
     return value.item() if is_number and not isinstance(x, np.ndarray) else value
 

@@ -25,7 +25,7 @@ class Array(Protocol):
 
 #: An array of NumPy, PyTorch, CuPy, JAX or another library with DLPack; one library a call.
 ArrayT = TypeVar("ArrayT", bound=Any)
-#: NumPy's arrays have the type of their elements in their own, so indices beside values are said.
+#: NumPy's arrays have the type of their elements in their own, so indices have a type as well.
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 Numbers: TypeAlias = NDArray[ScalarT]
 Indices: TypeAlias = NDArray[np.int64]

@@ -43,7 +43,7 @@ class Formula(nn.Module):
     """A formula as a module; its parameters are the module's.
 
     f: a formula, as verbs take it. params: its parameters, numbers or tensors, by name; the formula
-    may have further ones with values of their own. w: weights [K] of the formula. Names in
+    may have other ones with values of their own. w: weights [K] of the formula. Names in
     ``positive`` are stored by their logarithm; ``positive=True`` are all. trainable: whether they
     get gradients. Raises ValueError for a positive one that is not, and for names that the formula
     does not read.

@@ -145,7 +145,7 @@ def test_a_table_without_names(capsys):
         ("t.csv --target cost", "must be a column of t.csv: a, b, town, price, level, number."),
         ("t.csv --target price --estimator KNeighborsClassifier --set k=3", "Received k"),
         ("t.csv --target level --estimator KernelRidge", "for a target of text. Received Kern"),
-        ("t.csv:a --target a", "a column besides the target is needed"),
+        ("t.csv:a --target a", "a column other than the target is needed"),
         ("t.csv --target price --set kernel=gaus", "no metric or kernel of this name"),
         ("t.csv --target price --set alphas=x", "alphas"),
         ("nan.csv --target y", "column x must have finite numbers. Received nan in row 2"),

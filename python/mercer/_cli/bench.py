@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
 COMMANDS = (
     Command(
         "bench",
-        "throughput beside the libraries installed here",
+        "throughput compared with the libraries installed here",
         run,
         (argument("arguments", nargs=argparse.REMAINDER, help="see mercer bench --help"),),
         "mercer bench --quick --plot bench.png",

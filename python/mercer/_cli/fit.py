@@ -113,7 +113,7 @@ def _run(options: argparse.Namespace) -> None:
     y = _target(table, options.target)
     names = [name for name in table.columns if name != options.target]
     if not names:
-        raise Refusal(f"{table.path}: a column besides the target is needed. Received none")
+        raise Refusal(f"{table.path}: a column other than the target is needed. Received none")
     name = _estimator(options, y)
     classes = name in models.ESTIMATORS["classes"]
     y = _as_classes(y) if classes else y

@@ -25,7 +25,7 @@ def _drawn(points: np.ndarray, most: int, seed: int) -> np.ndarray:
 
 
 def _clustered(rows: np.ndarray) -> np.ndarray:
-    """An order of the rows [n, k] by average linkage, near leaves beside each other."""
+    """An order of the rows [n, k] by average linkage, near leaves next to each other."""
     try:
         from scipy.cluster import hierarchy
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
 """The estimate of log det a of a KernelOperator with derivatives.
 
 With the probes w and q = P^-1 w of its quadrature, d log det a = tr(a^-1 da) is the mean of
-u' da q with a u = w: one more call of cg, which is differentiated as ever, so that further
+u' da q with a u = w: one more call of cg, which is differentiated as ever, so that more
 derivatives are estimates from the same probes.
 """
 

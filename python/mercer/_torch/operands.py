@@ -94,7 +94,7 @@ class Pairs(NamedTuple):
         return [(name, tensor, axes) for name, tensor, axes in found if tensor is not None]
 
     def batch(self, *extra: tuple[Tensor | None, int]) -> torch.Size:
-        """The leading axes of a result; `extra` are further tensors with their trailing axes."""
+        """The leading axes of a result; `extra` are other tensors with their trailing axes."""
         known = [(tensor, axes) for _, tensor, axes in self.tensors()]
         given = [(tensor, axes) for tensor, axes in extra if tensor is not None]
         shapes = [t.shape[: t.ndim - axes] for t, axes in known + given if t.ndim > axes]

@@ -53,8 +53,8 @@ def operator(name: str, function: Callable[..., Any], schema: str) -> Any:
     return torch.library.custom_op(f"mercer::{name}", checked, mutates_args=(), schema=schema)
 
 
-def _define(name: str, further: str, result: str = "Tensor") -> Callable[..., Any]:
-    schema = f"({SCHEMA}{further}) -> {result}"
+def _define(name: str, more: str, result: str = "Tensor") -> Callable[..., Any]:
+    schema = f"({SCHEMA}{more}) -> {result}"
     return lambda function: operator(name, function, schema)
 
 
@@ -163,7 +163,7 @@ def _of_product(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
 
 
 def _beside(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
-    """That to x, or beside it the one by w."""
+    """The field to x, or in addition to it the one by w."""
     if wrt == "x":
         return _in_one_pass(pairs, weights, "")["field"]
     return _in_one_pass(pairs, weights, "w")["w"].mT

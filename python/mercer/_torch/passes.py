@@ -295,13 +295,13 @@ def _passed(
         found = autograd.call(
             "product_backward", *pairs, u, v, " ".join(by), needs_v, without_weight
         )
-    gradient, *further = found
+    gradient, *more = found
     summed = [name for name in by if name != "w"]
-    sums = dict(zip(summed, further.pop(0).unbind(-2), strict=True)) if summed else {}
+    sums = dict(zip(summed, more.pop(0).unbind(-2), strict=True)) if summed else {}
     if "w" in by:
-        sums["w"] = further.pop(0)
+        sums["w"] = more.pop(0)
     if needs_v:
-        sums["v"] = further[-1]
+        sums["v"] = more[-1]
     return gradient, sums
 
 

@@ -50,7 +50,7 @@ _TARGETS = {"x": "mk", "z": "nk", "t": "mk", "s": "nk", "w": "k"}
 
 
 class _Row(NamedTuple):
-    further: tuple[str | None, ...]  # words of the operands behind those of pairs
+    others: tuple[str | None, ...]  # words of the operands behind those of pairs
     results: tuple[str, ...]
     splits: dict[str, str | None]  # letters, and how results without the letter are combined
 
@@ -199,7 +199,7 @@ def _words(row: _Row, inputs: Sequence[Any], of_pairs: bool) -> list[str | None]
         own = [None, *_WORDS.values(), [""] * len(pairs.params), None, [None] * len(pairs.numbers)]
         words = flat([*own, [_TARGETS[target] for target in pairs.along], None, None, None])
     rest = inputs[_FIELDS:] if of_pairs else inputs
-    for word, value in zip(row.further, rest, strict=True):
+    for word, value in zip(row.others, rest, strict=True):
         if word is not None and word[0] == "*":
             words.extend([word[1:]] * len(value))
         else:

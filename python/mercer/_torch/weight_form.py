@@ -8,7 +8,7 @@ points,
 
 by Euler's theorem on homogeneous functions. o is a common centre where terms are of x - z, else 0.
 Products of x and z need one side only. A term's rounding is that of |x - z| (|x - o| + |z - o|),
-where sums by w beside a field have that of (x - z)^2: in float32 points of few features, of which
+where sums by w with a field have that of (x - z)^2: in float32 points of few features, of which
 narrow kernels see a small part at a time, have those.
 """
 

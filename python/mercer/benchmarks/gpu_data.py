@@ -9,7 +9,7 @@ KINDS = ("normal", "uniform", "integer", "lognormal", "mixed", "sparse", "3 clus
 
 
 def clusters(kind: str, values: Any) -> Any:
-    """Points beside centres; those of "10 clusters in order" lie by centre."""
+    """Points around centres; those of "10 clusters in order" lie by centre."""
     import torch
 
     count, features = values.shape

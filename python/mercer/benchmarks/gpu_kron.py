@@ -1,5 +1,5 @@
-"""Products with Kronecker products on a GPU, beside reshaped products of PyTorch in the same run,
-and, where the package linear_operator is installed, beside GPyTorch's.
+"""Products with Kronecker products on a GPU, and reshaped products of PyTorch in the same run,
+and, where the package linear_operator is installed, with GPyTorch's.
 
 The arrays of a call are others than those of the call before, so that no cache holds them, and
 calls run in one CUDA graph, so that the host's part of short ones does not show.

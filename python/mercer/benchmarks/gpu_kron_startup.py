@@ -1,4 +1,4 @@
-"""What a Kronecker product costs besides its kernels: the host's part, compiling, loading.
+"""What a Kronecker product costs in addition to its kernels: the host's part, compiling, loading.
 
 As a program, ``python -m mercer.benchmarks.gpu_kron_startup MxPxN DEVICE``, it times the first two
 calls of a process for M rows and N factors P x P, behind one of another shape, and prints them as

@@ -1,4 +1,4 @@
-"""What a call costs besides its kernels: the host's part, compiling, loading from the disk.
+"""What a call costs in addition to its kernels: the host's part, compiling, loading from the disk.
 
 As a program, ``python -m mercer.benchmarks.gpu_startup FORMULA MxNxK``, it times the first two
 calls of a process and prints them as JSON.

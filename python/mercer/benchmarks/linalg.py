@@ -1,4 +1,4 @@
-"""Linear algebra on a GPU beside torch.linalg, which calls cuSOLVER: times, backward errors and how
+"""Linear algebra on a GPU and by torch.linalg, which calls cuSOLVER: times, backward errors and how
 orthogonal eigenvectors are, of both, in one run.
 """
 

@@ -1,4 +1,4 @@
-"""A picture of results: how near to its roof each row comes, and bars beside the peers."""
+"""A picture of results: how near to its roof each row comes, and bars next to those of peers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _draw_bars(axes: Any, found: list[Group]) -> None:
         place += 2
     axes.set_xscale("log")
     times = [t for group in found for t in (group.seconds, *(t for _, t in group.peers))]
-    axes.set_xlim(min(times) / 3, max(times) * 30)  # the words beside the bars
+    axes.set_xlim(min(times) / 3, max(times) * 30)  # the words next to the bars
     axes.margins(y=0.01)
     axes.invert_yaxis()
     axes.set_yticks(*zip(*ticks, strict=True), fontsize=7)

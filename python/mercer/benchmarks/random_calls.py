@@ -1,4 +1,4 @@
-"""Random calls beside what other libraries offer for them: every verb, dtype and kind of data.
+"""Random calls compared with what other libraries offer: every verb, dtype and kind of data.
 
 They follow from a seed. Rows chosen by hand show where Mercer is fast; these show where it is not.
 

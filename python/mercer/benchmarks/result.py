@@ -30,7 +30,7 @@ class Measurement:
 
 @dataclasses.dataclass
 class Line(Measurement):
-    """A measurement of Mercer, perhaps beside one peer's."""
+    """A measurement of Mercer, perhaps with one peer's."""
 
     target: str = "auto"
     seconds: float = math.nan

@@ -124,7 +124,7 @@ class _Probes:
         self.residual, self.before = start, start * 0
         self.diagonal: list[Any] = []
         self.sides: list[Any] = []
-        self.squares: list[Any] = []  # beside those of the diagonal
+        self.squares: list[Any] = []  # next to those of the diagonal
         self.unit: float | None = None  # of a, not to be squared
         self._turn()
 

@@ -37,7 +37,7 @@ class Rates:
     flops: float  # a second, of a Cholesky factor of many points
     half: float  # points with which it takes twice as long
     element: float  # one of the matrix
-    pair: float  # one of a product, and more of it for each feature and each further column
+    pair: float  # one of a product, and more of it for each feature and each column after the first
     feature: float
     column: float
     stored: float  # a pair of a matrix that is given
@@ -53,7 +53,7 @@ RATES = {
     "float64": Rates(57e9, 350, 1.2e-9, 0.5e-9, 0.02e-9, 0.02e-9, 0.28e-9, 10e-9, 0.039e-9,
                      0.14e-9, 0.5e-9),
 }  # fmt: skip
-#: Seconds of a step, or of a block of pivots, besides.
+#: Seconds of a step, or of a block of pivots, in addition.
 CALL = 1.5e-4
 
 

@@ -215,7 +215,7 @@ class GaussianProcess(RegressorScore, MultiOutputMixin, RegressorMixin, BaseEsti
         self, X: Any, return_std: bool = False, return_cov: bool = False,
         include_noise: bool = False,
     ) -> Any:  # fmt: skip
-        """Means of the posterior at X [m, d], and deviations or covariances beside them.
+        """Means of the posterior at X [m, d], and deviations or covariances with them.
 
         X is an array of any library; results are of its library, on its device, and float32 where
         X is. Means are [m] or [m, p], as y was. return_std: (mean, std), std of the mean's shape.

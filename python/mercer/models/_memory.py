@@ -113,7 +113,7 @@ def require_points(n: int, d: int, space: Space, name: str) -> None:
 
 def bytes_of_centers(m: int, n: int, columns: int, exact: bool, space: Space) -> int:
     """Three matrices of m x m in float64, five on a device; and a block of K_nm twice in float64
-    beside its own dtype, or for products four vectors of n numbers for each column."""
+    in addition to its own dtype, or for products four vectors of n numbers for each column."""
     square = (40 if space.on_device else 24) * m * m
     if exact:
         return square + min(n, max(1, CENTER_BLOCK // m)) * m * (16 + itemsize(space))

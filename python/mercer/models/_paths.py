@@ -2,7 +2,7 @@
 
 Every ridge has a column for each target and some of random signs z, whose z^T A^-1 z estimate the
 trace of the inverse. A product is of all columns that are left, so that those of large ridges, done
-after a few, cost little beside those of small ones.
+after a few, cost little compared with those of small ones.
 
 Signs need no solution: after j steps their form lies between Gauss's quadrature, the sum of steps
 times squares so far, and Gauss and Radau's, which takes the least eigenvalue of P^-1 A into account

@@ -47,7 +47,7 @@ class Team:
         self._held: list[Any] = []  # points that all ranks have
 
     def require_room(self, X: DTensor) -> None:
-        """MemoryError on all ranks where all points do not fit beside those of a rank."""
+        """MemoryError on all ranks where all points do not fit next to those of a rank."""
         import torch
 
         from mercer.models import _memory

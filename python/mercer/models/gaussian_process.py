@@ -50,7 +50,7 @@ class GaussianProcessRegressor(GaussianProcess):
     optimizer : "auto" ("lbfgs" where the solver is direct, else "adam"), one of the two, None for
         the first guesses as they are, or with the direct solver a function (objective, theta,
         bounds) -> (theta, value) of a minimiser, as scikit-learn's.
-    n_restarts : further starts of "lbfgs", uniform in the logarithms between the bounds.
+    n_restarts : more starts of "lbfgs", uniform in the logarithms between the bounds.
     solver : "auto" ("direct" up to 6000 points on CPUs, 32768 on CUDA devices), "direct": float64
         up to 16384 points and X's dtype above, memory of two n x n matrices; "cg": products with
         the kernel matrix, which is never stored, gradients from probes.
@@ -275,7 +275,7 @@ class GaussianProcessRegressor(GaussianProcess):
 
     @exact_products
     def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False) -> Any:
-        """The log likelihood of theta [d + 2], theta_ where None, and the gradient beside it.
+        """The log likelihood of theta [d + 2], theta_ where None, and its gradient.
 
         By a factor, where the solver was direct; an estimate, where it was "cg". ValueError for a
         theta of another shape, NotFittedError before fit.

@@ -360,7 +360,7 @@ class KNeighborsClassifier(ClassifierScore, MultiOutputMixin, ClassifierMixin, _
 class KNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Neighbors):
     """The graph of the k nearest neighbours: scikit-learn's estimator on ``mercer.knn``.
 
-    mode: "distance", where each fitted point counts beside its k neighbours, or "connectivity".
+    mode: "distance", where a fitted point counts as one more neighbour, or "connectivity".
     Other parameters and attributes are those of KNeighborsRegressor.
 
     >>> KNeighborsTransformer(n_neighbors=10, metric="cityblock").fit_transform(X)

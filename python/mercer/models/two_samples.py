@@ -269,7 +269,7 @@ def _traces(
 ) -> np.ndarray:
     """sum_{i != j} f(x_i, x_j) g(y_p(i), y_p(j)) for each permutation p of orders [B, n].
 
-    A strip of rows of K, and those of the permuted L for as many permutations as fit beside it.
+    A strip of rows of K, and those of the permuted L for as many permutations as fit next to it.
     """
     n, wide = x.shape[0], space.of("float64")
     rows = max(1, min(n, _BATCH // n))

@@ -183,7 +183,7 @@ def _check_given(
     """Whether a kernel of these choices reads what is given, and is given what it reads."""
     inner, outer = reads_power(choices[1]), choices[2] is PowerType.POW
     if p and (inner_p or outer_p):
-        raise ValueError("`p` stands for inner_p and outer_p, which must not be set beside it")
+        raise ValueError("`p` stands for inner_p and outer_p, which must not be set with it")
     for name, reads, own in (("inner", inner, inner_p), ("outer", outer, outer_p)):
         if reads and not (p or own):
             raise ValueError(f"'{name}_power' of the kernel needs `p` or `{name}_p`")

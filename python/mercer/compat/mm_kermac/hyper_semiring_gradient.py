@@ -140,7 +140,7 @@ class _Plan:
 def _field_of(
     step: Value, factor: Value, parameters: Mapping[str, mc.Expr]
 ) -> tuple[mc.Expr, bool, bool] | None:
-    """phi, and whether a and c are factors beside it, if that is what a step adds."""
+    """phi, and whether a and c are factors next to it, if that is what a step adds."""
     found = _formulas.addends(step, "e")
     if found is None or len(found) != 1:
         return None

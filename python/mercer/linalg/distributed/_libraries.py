@@ -71,7 +71,7 @@ def openblas() -> ctypes.CDLL | None:
 def nccl() -> ctypes.CDLL:
     """NCCL: the one of this process where there is one, as PyTorch brings it, else the wheel's.
 
-    A second one beside it would get the communicators of the first, since cuSOLVERMp is linked to
+    A second one next to it would get the communicators of the first, since cuSOLVERMp is linked to
     whichever came first.
     """
     found = _loaded("libnccl.so.2") or _first(
