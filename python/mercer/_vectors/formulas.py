@@ -49,6 +49,8 @@ class Request(NamedTuple):
 class Formula:
     """The text of a number for each pair, with the points, weights and parameters of a verb."""
 
+    weights: Any
+
     def __init__(
         self, node: Node, request: Request, is_wide: bool = False, *, shares_names: bool = False
     ):  # fmt: skip
@@ -78,7 +80,7 @@ class Formula:
         self.sides: dict[int, dict[str, Any]] = {I_SIDE: {}, J_SIDE: {}}
         self.params: dict[str, Any] = {}
         self.entries: dict[tuple[int, int], str] = {}
-        self.weights: Any = None
+        self.weights = None
         self.weights_key, self.keys = -1, Keys()
         self.text = self._text(self.node)
 

@@ -83,7 +83,7 @@ class _Terms:
     def __init__(self, request: Request):
         self.request, self.keys = request, Keys()
         self.values: dict[int, Any] = {}
-        self.shifted: dict[int, tuple[Node, ...]] = {}
+        self.shifted: dict[int, tuple[Node, ...] | None] = {}
 
     def value(self, node: Node) -> Any:
         key = self.keys(node)
@@ -173,7 +173,7 @@ class _Terms:
         """A term summed over the features, as a number that a formula can read."""
         xp, request = self.request.xp, self.request
         factors = [] if term.pair is None else [term.pair]
-        sides = []
+        sides: list[Node] = []
         for values, category in ((term.row, request.rows), (term.col, request.axis)):
             if isinstance(values, (int, float)):
                 factors.append(Node("number", value=float(values)))
@@ -252,7 +252,7 @@ class _Terms:
         pair, given = group[0].pair, [term.col for term in group]
         size, distinct = request.sizes[request.axis], {id(c): c for c in given}
         one = _ones(request) if any(c is None for c in given) else None
-        arrays = [one if c is None else c for c in distinct.values()]
+        arrays: list[Any] = [one if c is None else c for c in distinct.values()]
         arrays = [xp.broadcast_to(c, (*c.shape[:-2], size, c.shape[-1])) for c in arrays]
         rows = request.sizes[request.rows]
         is_alone = pair is None and normalize is None and request.ranges is None

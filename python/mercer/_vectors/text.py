@@ -51,7 +51,8 @@ _CONSTANTS = {"inf": "inf", "nan": "nan", "pi": "3.141592653589793"}
 @functools.lru_cache(1024)
 def _words(text: str) -> list[tuple[str, str]]:
     """The words of a text, with their kinds; the last kind is "wrong" where it is no text."""
-    found, place, text = [], 0, text.rstrip()
+    found: list[tuple[str, str]] = []
+    place, text = 0, text.rstrip()
     while place < len(text):
         token = _TOKEN.match(text, place)
         if token is None:
