@@ -7,11 +7,13 @@ nothing.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from mercer._spelling import hint
 from mercer.errors import DtypeError
 
 #: What the compiled functions raise, before they write anything, for arrays that they do not take.
@@ -165,6 +167,7 @@ def read(verb: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
         raise NotImplementedError(
             f"{verb}: ranges are offered by {', '.join(RANGED)}. Received ranges"
         ) from None
+    _explain(arguments)
     names = [name for name in (*_POINTS, *_OTHERS) if arguments.get(name) is not None]
     found = {name: array(arguments[name]) for name in names}
     if not all(isinstance(a, np.ndarray) and a.dtype.kind in "biuf" for a in found.values()):
@@ -175,6 +178,18 @@ def read(verb: str, arguments: dict[str, Any]) -> dict[str, Any] | None:
     if all(found[name] is arguments[name] for name in names):
         return None
     return {**rest, **arguments.get("params", {}), **found}
+
+
+def _explain(arguments: dict[str, Any]) -> None:
+    """Refuses again, with what may have been meant, an unknown parameter that the engine refused:
+    it does not know the names that the verb's arguments have in Python."""
+    refusal = sys.exc_info()[1]
+    unknown = re.search(r'has no parameter "(\w+)"\. It has', str(refusal))
+    if isinstance(refusal, ValueError) and unknown:
+        known = arguments.keys() - {"params", *arguments.get("params", {})}
+        near = hint(unknown[1], sorted(known))
+        if near:
+            raise ValueError(str(refusal).replace('". It has', f'"{near}. It has', 1)) from None
 
 
 def _check_out(verb: str, out: Any) -> None:

@@ -137,6 +137,7 @@ def test_prints(capsys, tmp_path, monkeypatch, command, words):
         (["cdist", "x.npy", "-o", "no/such/d.npy"], "no/such/d.npy: cannot be written"),
         (["cdist", "x.npy", "-o", "d.npy", "--param", "p=1,2"], "p must be a number. Received [1"),
         (["kernel", "exp(sum(x", "x.npy", "-o", "k.npy"], "^"),
+        (["knn", "x.npy", "x.npy", "-o", "k.npy", "-k", "2"], "before the files. Received the fi"),
         (["kernel", "sum(x*z)*h", "x.npy", "-o", "k.npy"], "h"),
         (["cdist", "x.npy", "-o", "d.npy", "--target", "avx"], "x86_avx2"),
         (["explain", "sum(x*z)", "--target", "sm_75"], "sm_120"),

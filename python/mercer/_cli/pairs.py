@@ -169,6 +169,8 @@ def _operand(verb: Verb, options: argparse.Namespace, points: np.ndarray) -> Num
 
 def _run(verb: Verb, options: argparse.Namespace) -> None:
     files.check_output(options.output)
+    if verb.name != "cdist" and options.formula.lower().endswith(files.SUFFIXES):
+        raise Refusal(f"a formula comes before the files. Received the file {options.formula}")
     given, x, z = read_points(options)
     operand = _operand(verb, options, x)
     own = verb.own(options)
