@@ -295,3 +295,20 @@ def test_torch_compile_breaks_its_graph_at_groups():
     compiled = torch.compile(values, fullgraph=True, backend="eager")
     with pytest.raises(torch._dynamo.exc.Unsupported, match=r"(?s).*features by number"):
         compiled(torch.ones(3, 2))
+
+
+@pytest.mark.parametrize("reduce", ["max", "min", "sum", "logsumexp"])
+def test_pytorch_differentiates_reductions_of_numbers_alone(reduce):
+    torch = pytest.importorskip("torch")
+    x, z = (torch.tensor(RNG.standard_normal((n, 2)), requires_grad=True) for n in (5, 6))
+    values = x[:, None, 0] * z[:, 1]
+    known = {"max": values.amax(1), "min": values.amin(1), "sum": values.sum(1)}
+    expected = known.get(reduce, values.logsumexp(1))
+    found = mc.kernel_reduce("x[0]*z[1]", x, z, reduce)
+    torch.testing.assert_close(found, expected)
+    for a, b in zip(
+        torch.autograd.grad(found.sin().sum(), (x, z)),
+        torch.autograd.grad(expected.sin().sum(), (x, z)),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)

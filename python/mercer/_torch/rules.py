@@ -122,13 +122,13 @@ def _at(pairs: Pairs, index: Tensor, cotangent: Tensor, needs: Pairs) -> Pairs:
     flat = (index + first).reshape(-1)
 
     def gathered(points: Tensor) -> Tensor:  # [..., N, k] -> [..., M, q, k]
-        wide = points.expand(*batch, *points.shape[-2:]).reshape(-1, points.shape[-1])
+        wide = points.expand(*batch, *points.shape[-2:]).reshape(items * columns, points.shape[-1])
         return wide[flat].reshape(*index.shape, points.shape[-1])
 
     def scattered(gradient: Tensor, points: Tensor) -> Tensor:
         features = points.shape[-1]
         zeros = gradient.new_zeros(items * columns, features)
-        total = zeros.index_put((flat,), gradient.reshape(-1, features), accumulate=True)
+        total = zeros.index_put((flat,), gradient.reshape(len(flat), features), accumulate=True)
         return like(total.reshape(*batch, columns, features), points)
 
     # Each row of x becomes an item of the batch, with its own few columns.
