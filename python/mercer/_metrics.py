@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mercer import _array_likes, _mercer, _progress, _verbs
+from mercer._spelling import hint
 from mercer._types import ArrayT, FormulaLike, Parameter
 from mercer.errors import LinAlgError
 
@@ -273,7 +274,15 @@ def _formula(metric: Any, verb: str, weighted: bool, params: dict[str, Any]) -> 
         from mercer._torch import traced
 
         return traced.formula_for(metric, verb, weighted, params)
-    return _mercer.formula_for(metric, verb, weighted, params)
+    f = _mercer.formula_for(metric, verb, weighted, params)
+    for name in params:
+        if name not in f.parameters:
+            known = ", ".join(f.parameters) or "none"
+            near = hint(name, ("metric", "p", "progress", "w", *f.parameters))
+            raise ValueError(
+                f'{verb}: the formula has no parameter "{name}"{near}. It has {known}.'
+            )
+    return f
 
 
 @_progress.watched

@@ -212,6 +212,12 @@ REFUSED = {
     "a misspelt option of Python's alone": (
         lambda: mc.cdist(X, Z, metrik="l1"), ValueError,
         'cdist: the formula has no parameter "metrik"; did you mean "metric"?. It has none.'),
+    "a misspelt option of pdist": (
+        lambda: mc.pdist(X, metrik="l1"), ValueError,
+        'pdist: the formula has no parameter "metrik"; did you mean "metric"?. It has none.'),
+    "a parameter that paired distances lack": (
+        lambda: mc.paired_distances(X, X, metric="gauss", q=1.0), ValueError,
+        'paired_distances: the formula has no parameter "q". It has bandwidth.'),
     "the first letters of an option": (lambda: mc.linalg.eigh(X @ X.T, subset=(0, 1)), TypeError,
                                        'no option "subset"; did you mean "subset_by_index"?'),
     "y= for z=": (lambda: mc.pairwise("euclidean", X, y=Z), ValueError,
