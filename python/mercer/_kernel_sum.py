@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from mercer import _array_likes, _libraries
-from mercer._mercer import Expr
-from mercer._types import ArrayT, Parameter
+from mercer._types import ArrayT, FormulaLike, Parameter
 from mercer._vectors import sums
 from mercer._vectors.formulas import Request
 from mercer._vectors.inputs import Inputs
@@ -22,14 +21,14 @@ _REDUCTIONS = ("sum", *_WEIGHTED, *_BY_COMPONENTS)
 
 
 def kernel_sum(
-    f: str | Expr,
+    f: FormulaLike,
     x: ArrayT,
     z: ArrayT | None,
     *,
     v: ArrayT | None = None,
     u: ArrayT | None = None,
     reduce: str = "sum",
-    weight: str | Expr | None = None,
+    weight: FormulaLike | None = None,
     row: ArrayT | None = None,
     col: ArrayT | None = None,
     w: ArrayT | None = None,
@@ -43,11 +42,11 @@ def kernel_sum(
 
         out[..., m, d] = reduce over n of f(x_m, z_n, u_m, v_n)[d]
 
-    f: a text, or an expression of symbols, in which x, z, u and v outside of reductions are vectors
-    and operations go component by component; numbers of the pair, such as
+    f: a text, an expression of symbols, or a function of them, in which x, z, u and v outside of
+    reductions are vectors and operations go component by component; numbers of the pair, such as
     ``exp(-sum((x-z)^2)/h)``, multiply whole vectors. ``concat(a, b, ...)``, ``outer(a, b)`` (by
     rows), ``dot(a, b)``, ``t[0]``, ``t[1:3]``, ``vector(p)`` and ``matvec(p, t)``, of parameters
-    that are a vector [D] or a matrix [D, K], are words of such formulas alone.
+    that are a vector [D] or a matrix [D, K], are words of texts.
 
     x: [..., M, K]; z: [..., N, L], or None for x itself. u and v are values of the points of x and
     of z, [..., M, D] and [..., N, E], or [M] and [N] for a number each. Each may be a mapping of

@@ -229,6 +229,12 @@ def test_expressions_of_symbols():
     f = mc.exp(-mc.sum(gap**2) / mc.param("h")) * v + mc.dot(gap, v) * gap
     out = mc.kernel_sum(f, X, Z, v=V, h=1.5)
     np.testing.assert_allclose(out, (S * V + GAP_V * GAP).sum(1), atol=1e-11)
+
+    def stokes(x, z, v, h, scale=2.0):
+        return mc.exp(-mc.sum((x - z) ** 2) / h) * v * scale + mc.dot(x - z, v) * (x - z)
+
+    out = mc.kernel_sum(stokes, X, Z, v=V, h=1.5)
+    np.testing.assert_allclose(out, (2 * S * V + GAP_V * GAP).sum(1), atol=1e-11)
     carried = mc.kernel_sum(mc.param("c", 2.0) * gap, X, Z)
     np.testing.assert_allclose(carried, 2 * GAP.sum(1), atol=1e-12)
 
@@ -353,7 +359,8 @@ REFUSED = [
     ("x-z", {"w": np.ones((2, 3))}, ValueError, "w must have the shape"),
     ("x-v", {"v": V * 1j}, mc.DtypeError, "real numbers"),
     ("x-v", {"v": np.ma.masked_array(V, V > 0)}, NotImplementedError, "no mask"),
-    (lambda x, z: x - z, {}, ValueError, "a text, or an expression|must be a text"),
+    (lambda x, z: mc.x - mc.param("y"), {}, ValueError, "the parameter 'y' must be given"),
+    (3.0, {}, ValueError, "must be a text, an expression of symbols, or a function"),
     ("logsumexp((x-z)*v)*x", {"v": V}, NotImplementedError, "several vectors of one side"),
     ("x-v", {"v": rng.random((3, N, K)), "u": rng.random((2, M, K))}, ValueError, "broadcast"),
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import numpy as np
 
 from mercer import _array_likes, _groups, _libraries
 from mercer._mercer import Expr
+from mercer._trace import trace
 from mercer._vectors import text
 from mercer._vectors.nodes import I_SIDE, J_SIDE, Node, has_float64
 from mercer.errors import DtypeError
@@ -177,10 +178,12 @@ class Inputs:
         return self.xp.asarray(value, dtype=self.dtype)
 
     def node(self, f: Any) -> tuple[Node, set[str]]:
+        if callable(f) and not isinstance(f, Expr):
+            f = trace(f)
         if not isinstance(f, (str, Expr)):
             raise ValueError(
-                f"{self.verb}: a formula must be a text or an expression of symbols. Received "
-                f"{type(f).__name__}"
+                f"{self.verb}: a formula must be a text, an expression of symbols, or a function "
+                f"that gives one. Received {type(f).__name__}"
             )
         defaults = {} if isinstance(f, str) else dict(f.parameters)
         is_wide = self.separate is None and "float32" in str(self.dtype) and has_float64(self.xp)

@@ -35,6 +35,7 @@ _INFIX = {
     "+": (4, "Add"), "-": (4, "Subtract"), "*": (5, "Mult"), "/": (5, "Divide"),
 }  # fmt: skip
 _COMPARISON = 3
+_REFUSED = re.compile(r"\b(reduce|ptx)\s*\(")
 _MOST_NODES = 1 << 14
 _FUNCTIONS = {
     "abs": "Abs", "sign": "Sign", "square": "Square", "sqrt": "Sqrt", "rsqrt": "Rsqrt",
@@ -84,6 +85,9 @@ class _Reader:
         self.bound: dict[str, Node] = {}
         self.made: dict[tuple[str, str], Node] = {}
         self.products = matrices.Known(given.is_wide)
+        refused = _REFUSED.search(text)
+        if refused is not None:
+            raise self.error(f"{refused[1]!r} is not offered in formulas with vector values")
         self.words = _words(text)
         if self.words and self.words[-1][1] == "wrong":
             raise self.error(f"{self.words[-1][0]!r} is not text of a formula")
