@@ -81,7 +81,7 @@ def arguments(formula: str) -> dict:
 
 
 def size(values: np.ndarray) -> float:
-    """Of the terms of a sum: what the points' spread allows in the place of each difference."""
+    """How large terms may be with the spread of the points in the place of each difference."""
     spread = max(abs(X - Z.mean(0)).max(), abs(Z - Z.mean(0)).max())
     return float(abs(values).max() * N * (2 * spread) ** 3 + 1)
 

@@ -214,7 +214,7 @@ class _Terms:
         return less_centre(node, values, xp)
 
     def pair_key(self, pair: Node | None) -> tuple[int, ...]:
-        """The same for products of the same numbers, in any order."""
+        """A key that products of the same numbers share, in any order."""
         waiting, found = [pair] if pair is not None else [], []
         while waiting:
             one = waiting.pop()
