@@ -49,6 +49,9 @@ def test_one_set_of_points_gives_a_symmetric_matrix():
     assert (matrix == matrix.T).all()
     assert (np.diag(matrix) == 1).all()
     close(matrix, np.exp(-(((X[:, None] - X) @ L.T) ** 2).sum(-1) / 1.5))
+    for points in (X.tolist(), X.astype(np.float16), (10 * X).astype(np.int32)):
+        matrix = mc.kernel_matrix(GAUSS, points, a=L, h=1.5)
+        assert (matrix == matrix.T).all()
     other = mc.pairwise("dot(x, matvec(a, z))", X, None, a=L.T @ L + np.diag(B))
     close(other, X @ (L.T @ L + np.diag(B)).T @ X.T)
 

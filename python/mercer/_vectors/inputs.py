@@ -23,9 +23,11 @@ _NUMBERS = (
 
 def _sides(verb: str, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Arrays [..., n, D] of x, z, u and v by the names of their groups."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for side in ("x", "z", "u", "v"):
-        points = given["x"] if side == "z" and given["z"] is None else given.get(side)
+        points = given.get(side)
+        if side == "z" and points is None:
+            found["z"] = found["x"]  # one set of arrays, also after a cast
         if points is None:
             continue
         groups = _groups._groups(verb, side, points)
