@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "mercer/error.h"
+#include "numpy_fields.h"
 #include "stable_abi.h"
 
 namespace mercer::python {
@@ -115,7 +116,23 @@ bool Array::view_bits() {
   return PyObject_GetBuffer(bits.ptr(), &buffer_.view, PyBUF_RECORDS_RO) == 0;
 }
 
+/// False where there is something to say about the array.
+bool Array::view_fields() {
+  const NumpyArray& fields = NumpyArray::of(object_);
+  const char format[] = {fields.type->letter, '\0'};
+  const Py_ssize_t item_size = *format == 'i' ? 4 : 8;  // of whole numbers
+  if (!fields.is_native() || !dtype_from_format(format, item_size, tensor_.dtype)) return false;
+  if (access_ == Access::write && !fields.is_writable()) return false;
+  const auto axes = static_cast<std::size_t>(fields.ndim);
+  tensor_.data = fields.data;
+  tensor_.shape.assign(fields.shape, fields.shape + axes);
+  take_strides({reinterpret_cast<const std::int64_t*>(fields.strides), axes},
+               static_cast<std::int64_t>(size_of(tensor_.dtype)));
+  return true;
+}
+
 void Array::view_buffer() {
+  if (library_->has_fields && view_fields()) return;
   const bool has_buffer = PyObject_GetBuffer(object_.ptr(), &buffer_.view, PyBUF_RECORDS_RO) == 0;
   if (!has_buffer && !view_bits()) {
     PyErr_Clear();

@@ -84,6 +84,7 @@ class Array {
   void take_format(const char* format, Py_ssize_t item_size);
   void take_strides(std::span<const std::int64_t> bytes, std::int64_t item_size);
   void view_buffer();
+  bool view_fields();
   bool view_bits();
   void view_exchange();
   void view_cupy();

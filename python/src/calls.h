@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <list>
+#include <memory_resource>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,7 +159,9 @@ class Call {
   Array x_;
   CallQueue queue_;
   const Tensor* z_ = nullptr;  // of held_; null for the same points
-  std::list<Array> held_;  // deques would allocate before they hold anything
+  std::byte memory_[1024];  // of the first arrays that are held
+  std::pmr::monotonic_buffer_resource resource_{memory_, sizeof(memory_)};
+  std::pmr::list<Array> held_{&resource_};
   std::list<Tensor> placeholders_;
   Arguments arguments_;
   Watch watch_;

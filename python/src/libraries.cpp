@@ -10,6 +10,7 @@
 #include "core/system/aligned.h"
 #include "gil.h"
 #include "mercer/error.h"
+#include "numpy_fields.h"
 #include "stable_abi.h"
 
 namespace mercer::python {
@@ -106,6 +107,7 @@ std::unique_ptr<Library> find_library(nb::handle object) {
     break;
   }
   library->has_dlpack = nb::hasattr(object, "__dlpack__");
+  library->has_fields = library->kind == Library::Kind::numpy && has_known_fields(library->namespace_, object.type());
   library->is_masked = is_instance(object, loaded_module("numpy.ma"), "MaskedArray");
   switch (library->kind) {
     case Library::Kind::torch: fill_torch(*library, object); break;
@@ -132,14 +134,22 @@ bool is_plain(nb::handle object) {
 
 /// Looked up once for each type. The types and libraries are kept until the process ends.
 Library* cached_library(nb::handle object) {
+  static PyTypeObject* last_type = nullptr;
+  static Library* last_library = nullptr;
+  PyTypeObject* const type = Py_TYPE(object.ptr());
+  if (type == last_type) return last_library;
   if (is_plain(object)) return nullptr;
   static auto& known = *new std::unordered_map<PyTypeObject*, std::unique_ptr<Library>>;
-  const auto found = known.find(Py_TYPE(object.ptr()));
-  if (found != known.end()) return found->second.get();
-  std::unique_ptr<Library> library = find_library(object);
-  if (library == nullptr) return nullptr;  // not kept: NumPy may be imported later
-  object.type().inc_ref();
-  return known.emplace(Py_TYPE(object.ptr()), std::move(library)).first->second.get();
+  auto found = known.find(type);
+  if (found == known.end()) {
+    std::unique_ptr<Library> library = find_library(object);
+    if (library == nullptr) return nullptr;  // not kept: NumPy may be imported later
+    object.type().inc_ref();
+    found = known.emplace(type, std::move(library)).first;
+  }
+  last_type = type;
+  last_library = found->second.get();
+  return last_library;
 }
 
 nb::object extents_of(const std::vector<std::int64_t>& shape) {

@@ -31,6 +31,7 @@ struct Library {
   nb::object stream_of;                      // of PyTorch and CuPy: what gives the current stream
   const DLPackExchange* exchange = nullptr;  // where the type offers it
   bool has_dlpack = false;                   // else it has the CUDA array interface only
+  bool has_fields = false;  // numpy.ndarray itself, whose fields are where NumpyArray has them
   bool is_masked = false;                    // numpy.ma
   bool is_subclass = false;                  // of torch.Tensor, other than torch.nn.Parameter
 

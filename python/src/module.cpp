@@ -161,9 +161,8 @@ auto in_force() {
 
 void bind_machine(nb::module_& module) {
   bind_settings(module);
-  module.def(
-      "describe_machine", in_force<[] { return to_text(describe_machine()); }>,
-      "What this machine offers and what Mercer chose, as text.");
+  module.def("describe_machine", in_force<[] { return to_text(describe_machine()); }>,
+             "What this machine offers and what Mercer chose, as text.");
   module.def(
       "get_num_threads", in_force<[] {
         follow_worker();
@@ -203,8 +202,7 @@ void bind_machine(nb::module_& module) {
              "The environment variables that Mercer reads: (name, default, meaning).");
   module.def(
       "add_library_folder", [](nb::handle folder) { add_library_folder(bytes_of_path(folder)); }, "folder"_a,
-      nb::sig("def add_library_folder(folder: str) -> None"),
-      "Names a folder in which NVIDIA's libraries may lie.");
+      nb::sig("def add_library_folder(folder: str) -> None"), "Names a folder in which NVIDIA's libraries may lie.");
   module.def(
       "add_lapack_file", [](nb::handle file, bool shared) { add_lapack_file(bytes_of_path(file), shared); }, "file"_a,
       "shared"_a, nb::sig("def add_lapack_file(file: str, shared: bool) -> None"),

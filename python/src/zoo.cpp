@@ -5,7 +5,10 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "ir/expr/expr.h"
@@ -114,8 +117,23 @@ KnownText read_text(const std::string& text, bool weighted, nb::dict* params) {
   return {Symbol(zoo(text, take_static_options(*entry, params), weighted && entry->weighted)), has_static};
 }
 
+/// A text that a call gave: a literal is the same object in all calls of its line.
+struct RecentText {
+  nb::object text;
+  bool weighted = false;
+  std::optional<Symbol> symbol;
+};
+
+RecentText& recent_text(nb::handle object) {
+  constexpr std::size_t kTexts = 64;
+  static auto& recent = *new std::array<RecentText, kTexts>;
+  return recent[reinterpret_cast<std::uintptr_t>(object.ptr()) / 16 % kTexts];
+}
+
 /// Valid until the next text.
 const Symbol& symbol_of_text(nb::handle object, bool weighted, nb::dict* params) {
+  RecentText& recent = recent_text(object);
+  if (recent.text.is(object) && recent.weighted == weighted) return *recent.symbol;
   static auto& known = *new std::unordered_map<std::string, KnownText>;
   Py_ssize_t length = 0;
   const char* bytes = PyUnicode_AsUTF8AndSize(object.ptr(), &length);
@@ -128,6 +146,8 @@ const Symbol& symbol_of_text(nb::handle object, bool weighted, nb::dict* params)
     make_room(known);
     found = known.insert_or_assign(std::move(key), std::move(read)).first;
   }
+  if (!found->second.has_static_options && PyUnicode_CheckExact(object.ptr()))
+    recent = {nb::borrow(object), weighted, found->second.symbol};
   return found->second.symbol;
 }
 

@@ -69,7 +69,23 @@ bool overlap(const Tensor& a, const Tensor& b) {
   return !interleaved(a, b);
 }
 
+namespace {
+
+/// Whether every axis steps over all that the later ones reach, as rows behind rows do.
+bool lies_in_order(const Tensor& t) {
+  std::int64_t reach = 0;
+  for (int axis = t.ndim(); axis-- > 0;) {
+    if (t.shape[axis] == 1) continue;
+    if (t.strides[axis] <= reach) return false;
+    reach += t.strides[axis] * (t.shape[axis] - 1);
+  }
+  return true;
+}
+
+}  // namespace
+
 bool overlaps_itself(const Tensor& t) {
+  if (lies_in_order(t)) return false;
   // Sorted by stride, every axis must step over all that the smaller ones reach.
   std::vector<std::pair<std::int64_t, std::int64_t>> axes;
   for (int axis = 0; axis < t.ndim(); ++axis)
@@ -168,8 +184,7 @@ Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch) {
 
 PairCall::PairCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Arguments& arguments,
                    bool swap, const std::vector<Shape>& extra)
-    : op_(arguments.verb ? arguments.verb : op), x_(x), z_(z ? *z : x), arguments_(arguments), swap_(swap),
-      formula_(f) {
+    : op_(arguments.verb ? arguments.verb : op), x_(x), z_(z ? *z : x), arguments_(arguments), swap_(swap) {
   const Formula::Prepared& prepared = f.prepared();
   check_points();
   batch_ = broadcast(op_, leading(x_, 2), leading(z_, 2));
@@ -443,11 +458,17 @@ std::string key_of(std::string_view text, const plan::PairProblem& problem) {
 }
 
 std::shared_ptr<const cpu::PairProgram> pair_program(const PairCall& call, Context& context) {
+  LastProgram& last = call.formula().last_program;
+  const LastProgram::Problem sought{&context.state(), call.type(), context.target(), call.features() == 0,
+                                    std::min(call.rows(), plan::kManyRows)};
+  if (auto program = last.find(sought)) return program;
   plan::PairProblem problem = pair_problem(call, context);
-  return context.state().pairs.get(key_of(call.formula().key, problem), [&] {
+  auto program = context.state().pairs.get(key_of(call.formula().key, problem), [&] {
     problem.outputs = {call.formula().expression};
     return std::make_shared<const cpu::PairProgram>(dumped(plan::plan_pairs(problem)));
   });
+  last.keep(sought, program);
+  return program;
 }
 
 void for_each_group(std::int64_t groups, Context& context, const Arguments& arguments,

@@ -128,7 +128,6 @@ class PairCall {
   bool swap_, same_points_ = false;
   Shape batch_, x_strides_, z_strides_, row_strides_, col_strides_;
   std::int64_t items_ = 1;
-  Formula formula_;                                 // as given
   std::shared_ptr<const Formula::Prepared> bound_;  // its exponents bound
   const Formula::Prepared* running_ = nullptr;      // and its sides swapped
   std::vector<ParamSource> params_;

@@ -46,6 +46,20 @@ std::vector<Expr> exponents_of(const Expr& expression) {
 
 }  // namespace
 
+std::shared_ptr<const cpu::PairProgram> ops::LastProgram::find(const Problem& problem) {
+  if (busy_.test_and_set(std::memory_order_acquire)) return nullptr;
+  auto found = problem == problem_ ? program_.lock() : nullptr;
+  busy_.clear(std::memory_order_release);
+  return found;
+}
+
+void ops::LastProgram::keep(const Problem& problem, const std::shared_ptr<const cpu::PairProgram>& program) {
+  if (busy_.test_and_set(std::memory_order_acquire)) return;
+  problem_ = problem;
+  program_ = program;
+  busy_.clear(std::memory_order_release);
+}
+
 Formula::Prepared::Prepared(const Expr& given, ir::Form of)
     : form(of), is_field(of != ir::Form::pairs), is_fold(of == ir::Form::fold) {
   require(!given.empty(), "formula: must not be empty.");

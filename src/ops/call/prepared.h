@@ -1,6 +1,7 @@
 // A formula made ready for calls.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,32 @@
 #include "plan/forms/forms.h"
 
 namespace mercer {
+
+namespace ops {
+
+/// The program that a formula took last: calls of one problem, one behind the other, find it without the lock of their
+/// context and without a text for its key. It is the context's, and gone from here when it is gone there.
+class LastProgram {
+ public:
+  struct Problem {
+    const void* context = nullptr;
+    Dtype type = Dtype::float32;
+    Target target = Target::interpreter;
+    bool empty_features = false;
+    std::int64_t rows_hint = 0;
+    bool operator==(const Problem&) const = default;
+  };
+  /// Null where it is another's, or where another thread looks right now.
+  std::shared_ptr<const cpu::PairProgram> find(const Problem& problem);
+  void keep(const Problem& problem, const std::shared_ptr<const cpu::PairProgram>& program);
+
+ private:
+  std::atomic_flag busy_;  // held by a thread that forks it stays set in the child, which goes the long way then
+  Problem problem_;
+  std::weak_ptr<const cpu::PairProgram> program_;
+};
+
+}  // namespace ops
 
 struct Formula::Prepared {
   explicit Prepared(const Expr& expression, ir::Form form = ir::Form::pairs);
@@ -47,6 +74,8 @@ struct Formula::Prepared {
 
   /// The formula with its exponents bound to these numbers; recent ones are kept.
   std::shared_ptr<const Prepared> bound(const std::vector<double>& values) const;
+
+  mutable ops::LastProgram last_program;
 
  private:
   mutable Once swap_once_, field_once_, feature_once_, weight_once_, forms_once_;

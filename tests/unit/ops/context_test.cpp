@@ -170,5 +170,30 @@ TEST(ContextTest, ChoosesTargets) {
   EXPECT_GT(measure_clock().gigahertz, 0.1);
 }
 
+/// A formula knows the program that it took last, which is its context's.
+TEST(ContextTest, ProgramsThatAreForgottenAreMadeAnew) {
+  const Formula f("sum(x*z)");
+  TestContext first(targets().front()), second(targets().front());
+  const Array x = normal(Dtype::float32, {4, 3}, 1), wide = copy(x, Dtype::float64);
+  const auto call = [&](const Array& points, Context& context) {
+    const Array out(points.tensor().dtype, {4, 4});
+    pairwise(f, points, nullptr, out, {}, context);
+    for (std::int64_t m = 0; m < 4; ++m) {
+      double expected = 0;
+      for (std::int64_t k = 0; k < 3; ++k) expected += x(m, k) * x(0, k);
+      EXPECT_NEAR(out(m, 0), expected, 1e-5);
+    }
+    return context.plan_count();
+  };
+  EXPECT_EQ(call(x, first), 1u);
+  EXPECT_EQ(call(x, second), 1u);
+  EXPECT_EQ(call(wide, second), 2u);
+  EXPECT_EQ(call(x, second), 2u);
+  second.clear_plans();
+  EXPECT_EQ(second.plan_count(), 0u);
+  EXPECT_EQ(call(x, second), 1u);
+  EXPECT_EQ(call(x, first), 1u);
+}
+
 }  // namespace
 }  // namespace mercer
