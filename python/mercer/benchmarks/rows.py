@@ -143,6 +143,22 @@ PRODUCTS = (
     ),
 )
 
+
+@dataclasses.dataclass(frozen=True)
+class Mask:
+    """A product of which a condition on i and j leaves a part. The bar: the least gain."""
+
+    name: str
+    condition: str
+    keeps: Callable[[np.ndarray, np.ndarray, int], np.ndarray]  # i, j and their number
+    bar: float
+
+
+MASKS = (
+    Mask("triangle", "j <= i", lambda i, j, n: j <= i, 1 / 0.55),
+    Mask("band", "abs(i-j) < width", lambda i, j, n: abs(i - j) < n // 20, 1 / 0.13),
+)
+
 AVX2_FLOOR_BAR = 0.80
 THREADS_BAR = 1.85
 JIT_BAR_SECONDS = 200e-6

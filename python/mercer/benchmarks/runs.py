@@ -18,9 +18,11 @@ from .rows import (
     AVX2_FLOOR_BAR,
     INTERPRETER_BAR,
     JIT_BAR_SECONDS,
+    MASKS,
     PAIRWISE,
     PRODUCTS,
     THREADS_BAR,
+    Mask,
     Pairwise,
     Product,
     Rival,
@@ -133,6 +135,30 @@ def product_lines(row: Product, s: Settings) -> Iterator[Line]:
     yield from against_rivals(line, product_call(row, case), row.rivals, case, s, whole=True)
 
 
+def mask_lines(mask: Mask, s: Settings) -> Iterator[Line]:
+    """A product with a mask against that of all pairs."""
+    row, points = PRODUCTS[0], min(s.product[:2])
+    case = Case(points, points, s.product[2])
+    formula = mercer.kernel(f"where({mask.condition}, {row.formula}, 0)")
+    params = {"width": points // 20} if "width" in mask.condition else {}
+    x, z, v = case.x, case.z, case.v
+
+    def ours() -> object:
+        return mercer.kernel_product(formula, x, z, v, **params)
+
+    times = best_times({"masked": ours, "all": product_call(row, case)}, s.repeats)
+    line = Line(f"mask {mask.name}", case.shape, seconds=times["masked"])
+    line.peer, line.peer_seconds = "mercer, all pairs", times["all"]
+    line.ratio, line.ratio_bar = times["all"] / times["masked"], mask.bar
+    got, columns = np.asarray(ours()), np.arange(points)
+    line.error, line.error_bar = 0.0, 2e-6
+    for i in (0, points // 3, points - 1):
+        keeps = mask.keeps(np.int64(i), columns, points)
+        terms = np.where(keeps, row.reference(case.x64[i], case.z64), 0) * case.v
+        line.error = max(line.error, float(abs(got[i] - terms.sum()) / np.abs(terms).sum()))
+    yield line
+
+
 def avx2_lines(s: Settings) -> Iterator[Line]:
     """The AVX2 target, forced, against its own floors."""
     if "x86_avx2" not in engine.targets():
@@ -235,6 +261,8 @@ def all_rows() -> dict[str, Callable[[Settings], Iterator[Line]]]:
         rows[row.name] = functools.partial(pairwise_lines, row)
     for product in PRODUCTS:
         rows[product.name] = functools.partial(product_lines, product)
+    for mask in MASKS:
+        rows[f"mask-{mask.name}"] = functools.partial(mask_lines, mask)
     for gradients in backward.BACKWARDS:
         rows[gradients.name] = functools.partial(backward.lines, gradients)
     rows["jit"] = jit_lines

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "codegen/x86/x86_emit.h"
 #include "core/devices/lapack.h"
@@ -52,6 +53,26 @@ std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {
                      cycles, cycles > 0 ? elements / cycles : 0.0);
 }
 
+/// The part of the pairs that no mask knows, where a call that gives no parameters decides that.
+std::optional<double> computed_part(const plan::PairPlan& plan, ExplainShape shape) {
+  constexpr std::int64_t kLeast = 64;  // points of a side, about those of a tile
+  if (!plan.mask) return 1;
+  if (plan.mask.reads(ir::Op::row) || plan.mask.reads(ir::Op::col)) return std::nullopt;
+  std::vector<double> params;
+  for (const Expr& leaf : plan.general.split.params) {
+    if (!leaf->has_default && plan.mask.reads(ir::Op::param)) return std::nullopt;
+    params.push_back(leaf->value);
+  }
+  return plan.mask.computed_part(0, shape.m, 0, shape.n, params, shape.k, kLeast);
+}
+
+std::string mask_text(const plan::PairPlan& plan, ExplainShape shape) {
+  if (!plan.mask) return "";
+  const std::optional<double> part = computed_part(plan, shape);
+  if (!part) return "how many pairs are computed depends on the values that the mask reads\n";
+  return fmt::format("about {:.3g} % of {} x {} pairs are computed\n", 100 * *part, shape.m, shape.n);
+}
+
 /// What each way said of a call on arrays whose rows are contiguous. Folds have the sides of the formula in turn.
 std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape shape, Dtype dtype,
                       const GpuCall& call) {
@@ -64,6 +85,7 @@ std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape
   request.has_bytes = plan::cpu::is_of_bytes(dtype);
   request.symmetric = call.symmetric && f.symmetric() && shape.m == shape.n;
   request.has_blas = lapack() != nullptr;
+  request.computed = computed_part(plan, shape).value_or(1);
   return plan::cpu::ways_text(request, plan::cpu::forms_of(plan), plan::cpu::Costs{},
                               *Context::shared().state().forced_ways.load());
 }
@@ -111,7 +133,8 @@ std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const 
   std::string text = ops::formula_section(f);
   text += section("ways", ways_text(*plan, f, shape, dtype, call));
   text += section("split", variant.split.to_text());
-  text += section("plan", plan->to_text() + fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));
+  text += section("plan", plan->to_text() + mask_text(*plan, shape) +
+                                  fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));
   const bool reduces = !plan->promoted.empty();
   if (reduces) text += section("update, per (m, n, k)", with_pipes(variant.update, info));
   const bool maxima = plan->pays_maxima(shape.m, shape.n, shape.k);

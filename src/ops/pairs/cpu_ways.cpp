@@ -46,9 +46,19 @@ std::optional<Tensor> user_of(const cpu::Points& points) {
   return Tensor(const_cast<void*>(points.user.data), points.user.dtype, {points.count}, {points.user.stride});
 }
 
+/// The part of an item's pairs that no mask knows. All pairs count where items of a batch have masks of their own.
+double computed_part(const PairCall& call, const plan::PairPlan& plan) {
+  constexpr std::int64_t kLeast = 256;  // points of a side: a look takes no longer than a tile
+  if (!plan.mask || call.m() == 0 || call.n() == 0) return 1;
+  if (plan.mask.reads(ir::Op::param) && !call.items_are_alike()) return 1;
+  const cpu::PairItem item = call.item(0);
+  return plan.mask.computed_part(item.x.index_offset, item.x.count, item.z.index_offset, item.z.count,
+                                 call.values(0, plan.general.split.params), call.features(), kLeast);
+}
+
 }  // namespace
 
-plan::cpu::Request cpu_request(const PairCall& call, plan::Verb verb) {
+plan::cpu::Request cpu_request(const PairCall& call, const cpu::PairProgram& program, plan::Verb verb) {
   plan::cpu::Request request;
   request.verb = verb;
   plan::cpu::set_sides(request, call.m(), call.n());
@@ -59,6 +69,7 @@ plan::cpu::Request cpu_request(const PairCall& call, plan::Verb verb) {
   const Lapack* const library = lapack();
   request.has_blas =
       library != nullptr && std::max({request.m, request.n, request.k}) <= library->largest_size();
+  request.computed = computed_part(call, program.plan());
   return request;
 }
 

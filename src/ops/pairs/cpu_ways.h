@@ -8,7 +8,7 @@
 namespace mercer::ops {
 
 /// What each item of a call on CPUs asks, but for the columns of v.
-plan::cpu::Request cpu_request(const PairCall& call, plan::Verb verb);
+plan::cpu::Request cpu_request(const PairCall& call, const cpu::PairProgram& program, plan::Verb verb);
 const plan::cpu::Way& choose_cpu_way(const plan::cpu::Request& request, const cpu::PairProgram& program,
                                      Context& context);
 

@@ -96,7 +96,7 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   const auto program = ops::pair_program(call, context);
   const std::int64_t row = out.strides[out.ndim() - 2], col = out.strides.back();
   const plan::cpu::Way& way =
-      ops::choose_cpu_way(ops::cpu_request(call, plan::Verb::pairwise), *program, context);
+      ops::choose_cpu_way(ops::cpu_request(call, *program, plan::Verb::pairwise), *program, context);
   if (&way == &plan::cpu::kGemm && swap != plan::cpu::swaps_sides(call.m(), call.n())) {
     call.swap_sides();  // OpenBLAS gives x z^T and z x^T other bits, and the layout of out must not decide
     swap = !swap;

@@ -131,7 +131,7 @@ void kernel_product(const Formula& f, const Tensor& x, const Tensor* z, const Te
                   single ? 1 : out.strides.back()};
     return member;
   };
-  plan::cpu::Request request = ops::cpu_request(call, plan::Verb::product);
+  plan::cpu::Request request = ops::cpu_request(call, *program, plan::Verb::product);
   request.columns = columns;
   if (&ops::choose_cpu_way(request, *program, context) == &plan::cpu::kMaterialised) {
     for (std::int64_t index = 0; index < call.items(); ++index)
@@ -214,7 +214,7 @@ void knn(const Formula& f, const Tensor& x, const Tensor* z, std::int64_t k, con
     return cpu::OutputMatrix{ops::element(t, call.offset(index, strides)), t.dtype, t.strides[t.ndim() - 2],
                              t.strides.back()};
   };
-  plan::cpu::Request request = ops::cpu_request(call, plan::Verb::nearest);
+  plan::cpu::Request request = ops::cpu_request(call, *program, plan::Verb::nearest);
   request.columns = k;
   if (&ops::choose_cpu_way(request, *program, context) == &plan::cpu::kStoredNearest) {
     for (std::int64_t index = 0; index < call.items(); ++index)

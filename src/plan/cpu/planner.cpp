@@ -282,6 +282,7 @@ std::shared_ptr<const PairPlan> plan_pairs(const PairProblem& problem) {
                                      target_info(problem.target, *problem.cpu));
   if (!problem.empty_features && plan->maxima.factor == 0)
     plan->guard = guard_sums(plan->general.split, problem);
+  plan->mask = PairMask(problem.outputs, problem.type, split.params);
   plan->sides = lower_sides(split);
   plan->accumulation_params = params_of_reductions(problem.outputs);
   plan->promoted.assign(split.states, false);
@@ -320,6 +321,7 @@ std::string PairPlan::to_text() const {
                         sum.ranged ? "out of range" : "", sum.ranged && sum.close.power > 0 ? " or " : "",
                         sum.close.power > 0 ? "close together" : "",
                         problem.type == Dtype::float64 ? "with scaled sums" : "in float64");
+  if (mask) text += "mask: tiles whose value follows from i, j, row, col and parameters alone are skipped or filled\n";
   if (maxima.factor != 0) text += "absolute differences: sums of maxima where the data of a large call allow\n";
   return text;
 }

@@ -20,6 +20,7 @@
 #include "plan/cpu/maxima_sums.h"
 #include "plan/cpu/target.h"
 #include "plan/forms/absolute_sums.h"
+#include "plan/forms/pair_mask.h"
 #include "plan/forms/sides.h"
 
 namespace mercer::plan {
@@ -60,6 +61,7 @@ struct PairPlan {
   MaximaSums maxima;                      // of the best variant; its factor is 0 where there are none
   Sides sides;                            // the same in both variants
   PairGuard guard;                        // of plans without sums of maxima
+  PairMask mask;                          // rectangles of pairs that need no computation
   int row_slots = 0, col_slots = 0;       // arrays per point that the programs, or the guard, read
   std::vector<Expr> accumulation_params;  // parameters that the accumulation reads; others are the epilogue's alone
 

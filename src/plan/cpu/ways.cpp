@@ -34,7 +34,7 @@ double packing(const Request& r, const PairForms& forms, const Costs& costs) {
 
 /// Nanoseconds of the values of one item: tiles, full or not.
 double tiles(const Request& r, const PairForms& forms, const Costs& costs) {
-  const double pairs = rounded_up(r.m, tile_rows(r.m)) * rounded_up(r.n, tile_cols(forms));
+  const double pairs = rounded_up(r.m, tile_rows(r.m)) * rounded_up(r.n, tile_cols(forms)) * r.computed;
   const double cycles = static_cast<double>(r.k) * forms.update_cycles + forms.epilogue_cycles;
   return pairs / forms.lanes * cycles * costs.cycle;
 }
@@ -53,12 +53,13 @@ double kept_neighbours(const Request& r) {
 /// What a product, and neighbours, add to their pairs.
 double columns_of(const Request& r, const Costs& costs) {
   if (r.verb == Verb::nearest)
-    return static_cast<double>(r.n) * costs.nearest_point + r.pairs() * costs.nearest_pair +
+    return static_cast<double>(r.n) * costs.nearest_point + r.pairs() * r.computed * costs.nearest_pair +
            kept_neighbours(r) * costs.heap_step;
   if (r.verb != Verb::product) return 0;
   const double columns = static_cast<double>(r.columns), outputs = static_cast<double>(r.n) * columns;
   const double packed = static_cast<double>(r.m) * columns * costs.product_v;
-  return packed + outputs * costs.product_state + r.pairs() * columns * costs.product_term * r.bytes_of_type() / 4;
+  const double terms = r.pairs() * r.computed * columns;
+  return packed + outputs * costs.product_state + terms * costs.product_term * r.bytes_of_type() / 4;
 }
 
 /// Whether a pair has the same bits as the one with its points in turn.
@@ -122,8 +123,9 @@ Considered consider_few_points(const Request& r, const PairForms& forms, const C
   const double bytes = points * r.bytes_of_type() * costs.few_byte;
   const double reached = static_cast<double>(r.m) * rounded_up(r.n, tile_cols(forms));
   const double epilogue = forms.is_bare ? 0
-                                        : reached / forms.lanes * forms.epilogue_cycles * costs.cycle +
-                                              r.pairs() * costs.few_epilogue * r.bytes_of_type() / 4;
+                                        : (reached / forms.lanes * forms.epilogue_cycles * costs.cycle +
+                                           r.pairs() * costs.few_epilogue * r.bytes_of_type() / 4) *
+                                              r.computed;
   const double sides = forms.reads_sides ? points * costs.stage : 0;
   const bool is_narrow = forms.lanes * static_cast<int>(r.bytes_of_type()) < 64;
   const double vector = costs.few_vector[static_cast<int>(forms.sum)] * (is_narrow ? costs.few_narrow : 1);
@@ -134,7 +136,7 @@ Considered consider_few_points(const Request& r, const PairForms& forms, const C
     sums = static_cast<double>(r.n) * k * costs.turned +
            rows * (costs.few_row + k * costs.few_step * vector / costs.few_vector[1]);
   }
-  const double item = costs.few_call + bytes + sides + epilogue + written(r, forms, costs) / 2 + sums;
+  const double item = costs.few_call + bytes + sides + epilogue + written(r, forms, costs) / 2 + sums * r.computed;
   return Offer{item * kMicro, "that of the formula's program"};
 }
 
@@ -150,7 +152,8 @@ Considered consider_byte_sums(const Request& r, const PairForms& forms, const Co
   const double sides = forms.reads_sides ? points * static_cast<double>(r.k) * costs.stage : 0;
   const double sums = pairs * (costs.byte_pair + features * costs.byte_sum[static_cast<int>(forms.sum)]);
   const double item =
-      costs.byte_call + points * features * costs.byte_feature + sides + sums + epilogue + written(r, forms, costs);
+      costs.byte_call + points * features * costs.byte_feature + sides + (sums + epilogue) * r.computed +
+      written(r, forms, costs);
   return Offer{item * kMicro, "none of the sums"};
 }
 

@@ -1,8 +1,8 @@
 // Ways to compute a call on a CPU (docs/design/cpu_ways.md). Each verb has a list of them; choose() asks them all, each
 // reckons its time or says why it does not serve, and the least time is taken. A choice follows from the formula and
-// the sizes of an item, and from whether its points have 8 bits: never from the number of threads, and neither from
-// strides nor from other types that values are converted from or to, nor from the batch around an item, so that none
-// of these changes a bit of it.
+// the sizes of an item, from whether its points have 8 bits, and where the formula has a mask, from how many of its
+// pairs are computed: never from the number of threads, and neither from strides nor from other types that values are
+// converted from or to, nor from the batch around an item, so that none of these changes a bit of it.
 #pragma once
 
 #include <span>
@@ -27,6 +27,7 @@ struct Request {
   bool has_bytes = false;   // points are uint8 or int8
   bool both_sides = false;  // of a gradient: by the points of x and of z, with `columns` factors, 0 for a matrix
   bool has_blas = true;
+  double computed = 1;      // of all pairs, the part that no mask knows
 
   double pairs() const { return static_cast<double>(m) * static_cast<double>(n); }
   double bytes_of_type() const { return type == Dtype::float64 ? 8 : 4; }

@@ -14,10 +14,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/gradient/largest_value.h"
 #include "backend/cpu/pairs/operations.h"
 #include "core/integers.h"
 #include "plan/cpu/registers.h"
@@ -26,6 +28,11 @@ namespace mercer::cpu {
 
 /// Bytes of points n that stay in the first-level cache, and of coefficients of rows that share them in the second.
 inline constexpr std::int64_t kPointBytes = 24 << 10, kCoefficientBytes = 64 << 10;
+
+/// Features, and coefficients and weights of pairs, that a zero makes zeros of whatever else is multiplied with them.
+inline constexpr ir::Magnitudes kMildFeatures{0, 1e18}, kMildFactors{0, 1e9};
+/// Products of so large a field with such factors are no infinities.
+inline constexpr double kMostMild = 1e37;
 
 /// What is multiplied with the sums of row m over so many points: sums of nothing are 0, whatever that is.
 inline double scale_of_row(const Points& scale, std::int64_t m, std::int64_t points) {
@@ -81,6 +88,31 @@ class Contraction {
     pack_weights();
     pack_coefficients();
     pack_point_values(item_.z, z_values_, round_up(item_.z.count, width_));
+  }
+
+  /// Looks, for `adds_nothing`, at all that is multiplied with planes.
+  void look_at_factors() {
+    const bool is_product = !plan_.fold && plan_.units.empty() && !plan_.scale_slots.empty();
+    is_mild_ = is_product && largest_value(plan_.program, kMildFeatures.most) <= kMostMild &&
+               (!field_.fast_kernel || largest_value(plan_.fast_program, kMildFeatures.most) <= kMostMild) &&
+               all_within(kMildFeatures, z_.as<T>(), item_.z.count * padded_) &&
+               all_within(kMildFactors, coef_.as<T>(), tiles() * item_.z.count * plan_.outputs);
+    std::vector<T> row(static_cast<std::size_t>(padded_));
+    for (std::int64_t m = 0; is_mild_ && item_.x.data != nullptr && m < item_.x.count; ++m) {
+      pack_row(item_.x, m, padded_, row.data());
+      is_mild_ = all_within(kMildFeatures, row.data(), padded_);
+    }
+  }
+  /// Whether pairs with these values in the first planes add zeros alone, where further planes are kMildFactors.
+  bool adds_nothing(const std::vector<double>& known) const {
+    bool has_zero = false;
+    for (const int slot : plan_.scale_slots) {
+      if (slot >= std::ssize(known)) continue;
+      const double value = known[static_cast<std::size_t>(slot)];
+      if (!(std::abs(value) <= kMildFactors.most)) return false;
+      has_zero = has_zero || value == 0;
+    }
+    return is_mild_ && has_zero;
   }
 
   void begin(std::int64_t m0, std::int64_t count, ContractionScratch& w) const {
@@ -349,6 +381,7 @@ class Contraction {
   std::vector<double> factors_;             // of the results of a feature
   AlignedBuffer z_, coef_;
   std::vector<std::uint8_t> z_finite_;      // per block of width_ points
+  bool is_mild_ = false;
 };
 
 /// The dot product of two arrays, in parts that compilers make vectors of, then in double.
@@ -383,6 +416,12 @@ class PlaneSum {
       sums[r] += dot(plane + r * width_, coef_.empty() ? weights + r * width_ : coef_.data() + block.n0, block.present);
   }
 
+  /// As those of a contraction.
+  void look_at_factors() { is_mild_ = all_within(kMildFactors, coef_.data(), std::ssize(coef_)); }
+  bool adds_nothing(const std::vector<double>& known) const {
+    return is_mild_ && item_.plane < std::ssize(known) && known[static_cast<std::size_t>(item_.plane)] == 0;
+  }
+
   void end(std::int64_t m0, std::int64_t count, const double* sums) const {
     for (std::int64_t r = 0; r < count; ++r)
       static_cast<T*>(item_.out)[(m0 + r) * item_.out_stride] =
@@ -393,6 +432,7 @@ class PlaneSum {
   const SumItem& item_;
   std::int64_t width_, stride_;
   std::vector<T> coef_;
+  bool is_mild_ = false;
 };
 
 }  // namespace mercer::cpu

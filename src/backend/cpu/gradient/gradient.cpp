@@ -3,7 +3,10 @@
 //   1. planes   for a panel of rows of x and a block of columns n: the tiles of pairwise, [slot][row][n], in cache; the
 //               last one are weights, which the caller gives, or the factors of which they are products
 //   2. fields   each contracts over n what it makes of the planes (contraction.h)
+//
+// Blocks whose planes a mask knows to be such that nothing is added are left out.
 #include "backend/cpu/gradient/contraction.h"
+#include "backend/cpu/pairs/tile_mask.h"
 
 namespace mercer::cpu {
 namespace {
@@ -13,6 +16,7 @@ struct Workspace {
   TileScratch tiles;
   std::vector<ContractionScratch> fields;
   std::vector<double> sums;  // [sum][row]
+  std::vector<double> known;
 };
 
 /// Weights of pairs, sum over e of u[m, e] v[n, e]: the contraction over e of u with points v', whose features are n.
@@ -37,6 +41,23 @@ class FactorPlane {
       for (std::int64_t e = 0; e < columns; ++e)
         v_.as<T>()[(n / cols_ * columns + e) * cols_ + n % cols_] =
             static_cast<T>(read_element(v.data, v.dtype, n * v.point_stride + e * v.feature_stride));
+  }
+
+  /// Whether all weights are kMildFactors.
+  bool are_mild() const {
+    const auto largest = [](const AlignedBuffer& values, std::int64_t count) {
+      double most = 0;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const double size = std::abs(static_cast<double>(values.as<T>()[i]));
+        if (!(size <= most)) most = size;  // a NaN stays
+        if (most != most) break;
+      }
+      return most;
+    };
+    const Points &u = factors_.u, &v = factors_.v;
+    const double most_u = largest(u_, (round_up(u.count, std::int64_t{plan_.rows}) + plan_.rows) * capacity_);
+    const double most_v = largest(v_, round_up(v.count, cols_) * u.features);
+    return most_u * most_v * static_cast<double>(u.features) <= kMildFactors.most;
   }
 
   void make(const PlaneBlock& block, T* plane, AlignedBuffer& partial) const {
@@ -75,6 +96,7 @@ class GradientRun {
     if (pairs && !pairs->plan().problem.outputs.empty()) {
       block_.emplace_back(pairs->plan(), item.pair_params, item.item.x.features);
       engine_.emplace_back(*pairs, item.item, block_[0]);
+      mask_.emplace_back(pairs->plan(), item.item, block_[0].wide);
       rows_ = engine_[0].tile().rows;
     } else {
       rows_ = std::clamp<std::int64_t>(item.item.x.count, 1, rows_);
@@ -92,6 +114,7 @@ class GradientRun {
     for (Contraction<T>& field : fields_) field.pack(run_);
     for (FactorPlane<T>& factors : factors_) factors.pack();
     if (!engine_.empty()) z_pairs_.pack(engine_[0].z_packer(), 0, engine_[0].z_packer().panels(), *run_.pool);
+    look_at_factors();
     workspaces_.resize(run_.workers);
     for (Workspace& w : workspaces_) w.fields.resize(fields_.size());
     const std::int64_t count = item_.item.x.count;
@@ -99,6 +122,29 @@ class GradientRun {
   }
 
  private:
+  /// Forgets the mask where factors are such that zeros of planes may not be zeros of the results.
+  void look_at_factors() {
+    if (mask_.empty() || !mask_[0]) return;
+    for (Contraction<T>& field : fields_) field.look_at_factors();
+    for (PlaneSum<T>& sum : sums_) sum.look_at_factors();
+    if (!factors_.empty() && !factors_[0].are_mild()) mask_.clear();
+  }
+
+  /// Whether a block adds nothing to the results.
+  bool adds_nothing(std::int64_t panel, const PlaneBlock& block, Workspace& w, T* weights) const {
+    if (mask_.empty() || !mask_[0]) return false;
+    const std::int64_t cols = engine_[0].tile().cols(), end = ceil_div(block.n0 + block.present, cols);
+    w.known.resize(mask_[0].values());
+    if (mask_[0].of(panel, panel + 1, block.n0 / cols, end, w.known.data()) != plan::MaskAnswer::known) return false;
+    const auto nothing = [&](const auto& sums) { return sums.adds_nothing(w.known); };
+    if (!std::ranges::all_of(fields_, nothing) || !std::ranges::all_of(sums_, nothing)) return false;
+    if (item_.amplitude == nullptr) return true;
+    read_amplitude(block, weights);
+    for (std::int64_t r = 0; r < block.count; ++r)
+      if (!all_within(kMildFactors, weights + r * width_, block.present)) return false;
+    return true;
+  }
+
   void run_panel(std::int64_t panel, Workspace& w) {
     const std::int64_t m0 = panel * rows_, count = std::min<std::int64_t>(rows_, item_.item.x.count - m0);
     for (std::size_t f = 0; f < fields_.size(); ++f) fields_[f].begin(m0, count, w.fields[f]);
@@ -115,6 +161,7 @@ class GradientRun {
     T* const last = w.planes.as<T>() + planes() * rows_ * width_;
     for (std::int64_t n0 = 0; n0 < item_.item.z.count; n0 += width_) {
       const PlaneBlock block{m0, count, n0, std::min<std::int64_t>(width_, item_.item.z.count - n0)};
+      if (adds_nothing(panel, block, w, last)) continue;
       if (!engine_.empty()) compute_pairs(panel, block, kind, w);
       if (item_.amplitude) read_amplitude(block, last);
       for (const FactorPlane<T>& factors : factors_) factors.make(block, last, w.partial);
@@ -169,6 +216,7 @@ class GradientRun {
   std::int64_t padded_rows_ = 0;         // of the planes, up to those that go together
   std::vector<ParamBlock<T>> block_;     // at most one
   std::vector<PairEngine<T>> engine_;    // empty: no pair value is computed
+  std::vector<TileMask> mask_;           // of the engine, unless zeros may be none of the results
   std::vector<FactorPlane<T>> factors_;  // at most one
   std::vector<Contraction<T>> fields_;
   std::vector<PlaneSum<T>> sums_;

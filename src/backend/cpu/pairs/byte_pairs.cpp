@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cpu/pairs/byte_sums.h"
+#include "backend/cpu/pairs/tile_mask.h"
 #include "backend/cpu/pairs/tile_output.h"
 #include "core/integers.h"
 
@@ -17,6 +18,7 @@ constexpr std::int64_t kLine = 64 / sizeof(float);
 
 struct Workspace {
   AlignedBuffer panel, terms, line, tiles, col_slots;
+  std::vector<MaskRun> runs;
 };
 
 class BytePairsRun {
@@ -27,7 +29,8 @@ class BytePairsRun {
         params_(program.plan(), member.params, item.x.features), output_(program, params_),
         reads_sides_(program.forms.reads_sides), packs_(program.packs), rows_(program.plan().tile.rows),
         cols_(program.plan().tile.cols()), is_signed_(item.x.dtype == Dtype::int8),
-        line_(groups_ * group_ * (is_wide() ? 2 : 1)), workspaces_(run.workers) {}
+        line_(groups_ * group_ * (is_wide() ? 2 : 1)), mask_(program.plan(), item, params_.wide),
+        workspaces_(run.workers) {}
 
   void operator()() {
     constexpr double kTaskTerms = 1 << 22;
@@ -136,13 +139,23 @@ class BytePairsRun {
     for (std::int64_t q = q0; q < q1; ++q) {
       if (q > q0) stop_if_cancelled();
       pack_panel(q * cols_, w);
-      for (std::int64_t t = tile0; t < tile1; ++t) run_tile(t * rows_, q * cols_, w, w.tiles.as<float>() + size);
+      mask_.runs(tile0, tile1, q, w.runs);
+      for (const MaskRun& run : w.runs)
+        for (std::int64_t t = run.first; t < run.end; ++t) {
+          SumTile<float> tile = tile_at(t * rows_, q * cols_);
+          tile.values = w.tiles.as<float>() + size;
+          if (run.is_known) output_.fill(tile, static_cast<float>(run.value), out_);
+          else run_tile(tile, w);
+        }
     }
   }
 
-  void run_tile(std::int64_t m, std::int64_t n, const Workspace& w, float* values) const {
-    SumTile<float> tile{m, n, std::min<std::int64_t>(rows_, item_.x.count - m),
-                        std::min<std::int64_t>(cols_, item_.z.count - n)};
+  SumTile<float> tile_at(std::int64_t m, std::int64_t n) const {
+    return {m, n, std::min<std::int64_t>(rows_, item_.x.count - m), std::min<std::int64_t>(cols_, item_.z.count - n)};
+  }
+
+  void run_tile(SumTile<float> tile, const Workspace& w) const {
+    const std::int64_t m = tile.m, n = tile.n;
     const bool goes_straight = output_.is_bare() && TileOutput<float>::is_direct(out_) && tile.cols == cols_;
     if (TileOutput<float>::is_direct(out_))  // the lines are here by the time that the sums are
       for (std::int64_t r = 0; r < tile.rows; ++r)
@@ -152,7 +165,6 @@ class BytePairsRun {
     tile.stride = goes_straight ? out_.row_stride : cols_;
     tile.row_slots = row_slots_.as<float>();
     tile.col_slots = col_slots_.as<float>();
-    tile.values = values;
     ByteBlock block;
     block.x = lines_.as<std::uint8_t>() + m * line_;
     block.x_stride = line_;
@@ -183,6 +195,7 @@ class BytePairsRun {
   const int rows_, cols_;
   const bool is_signed_;
   const std::int64_t line_;  // bytes of a row
+  const TileMask mask_;
   AlignedBuffer lines_, row_terms_, row_slots_, col_slots_;
   std::vector<Workspace> workspaces_;
 };

@@ -7,6 +7,7 @@
 #include "backend/cpu/pairs/gemm.h"
 #include "backend/cpu/pairs/small_items.h"
 #include "backend/cpu/pairs/sum_range.h"
+#include "backend/cpu/pairs/tile_mask.h"
 #include "backend/cpu/pairs/tile_output.h"
 #include "core/integers.h"
 #include "plan/cpu/ways.h"
@@ -22,6 +23,7 @@ struct Workspace {
   AlignedBuffer row_slots, col_slots;
   AlignedBuffer x, z, panel;  // of points of another type, or whose features are not contiguous
   std::vector<std::int64_t> flagged;  // items with sums out of their range
+  std::vector<MaskRun> runs;
 };
 
 template <class T>
@@ -33,7 +35,7 @@ class FewPointsRun {
         by_columns_(job.item.x.features <= plan::cpu::kOrderedFeatures),
         sums_(by_columns_ ? kernels_.columns(program.forms.sum, T{}) : kernels_.sums(program.forms.sum, T{})),
         rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), range_(program), output_(program, params_),
-        workspaces_(run.workers) {}
+        mask_(program.plan(), job.item, params_.wide), workspaces_(run.workers) {}
 
   void operator()() {
     constexpr double kTaskTerms = 1 << 19;
@@ -108,10 +110,29 @@ class FewPointsRun {
       if (q > q0) stop_if_cancelled();
       const Points panel = panel_of(item.z, q * cols_, w.panel);
       if (by_columns_) turn_panel(panel, w.columns);
-      for (std::int64_t m = 0; m < item.x.count && fits; m += rows_)
-        fits = run_tile(item.x, panel, m, q * cols_, out, slots, w);
+      const auto run_tiles = [&](std::int64_t m, std::int64_t end) {
+        for (; m < end && fits; m += rows_) fits = run_tile(item.x, panel, m, q * cols_, out, slots, w);
+      };
+      if (!mask_) {
+        run_tiles(0, item.x.count);
+        continue;
+      }
+      mask_.runs(0, ceil_div(item.x.count, rows_), q, w.runs);
+      for (const MaskRun& run : w.runs) {
+        const std::int64_t end = std::min(item.x.count, run.end * rows_);
+        if (!run.is_known) run_tiles(run.first * rows_, end);
+        for (std::int64_t m = run.first * rows_; m < end && run.is_known; m += rows_)
+          fill_tile(m, std::min<std::int64_t>(rows_, end - m), q * cols_, panel.count, run, out, w);
+      }
     }
     if (!fits) w.flagged.push_back(index);
+  }
+
+  void fill_tile(std::int64_t m, std::int64_t rows, std::int64_t n, std::int64_t cols, const MaskRun& run,
+                 const OutputMatrix& out, Workspace<T>& w) const {
+    SumTile<T> tile{m, n, rows, cols};
+    tile.values = w.tile;
+    output_.fill(tile, static_cast<T>(run.value), out);
   }
 
   /// An allocation of their size is a tenth of a call of a few points.
@@ -188,6 +209,7 @@ class FewPointsRun {
   const int rows_, cols_;
   const SumRange<T> range_;
   const TileOutput<T> output_;
+  const TileMask mask_;  // of all items, which differ in their points alone
   std::vector<Workspace<T>> workspaces_;
   Workspace<T> shared_;
   alignas(64) std::array<T, 8192 / sizeof(T)> first_tiles_;  // of the first worker

@@ -5,8 +5,13 @@
 //   block of │tile│    │    │    │   a task packs its block of x (12 panels stay in the second-level cache) and walks
 //   x panels │    │    │    │    │   over a range of z panels
 //            └────┴────┴────┴────┘
+//
+// Tiles whose value a mask knows are filled.
 #include <algorithm>
+#include <span>
+
 #include "backend/cpu/pairs/operations.h"
+#include "backend/cpu/pairs/tile_mask.h"
 #include "core/integers.h"
 
 namespace mercer::cpu {
@@ -17,8 +22,16 @@ constexpr std::int64_t kBlockRows = 96;
 struct Workspace {
   AlignedBuffer x, x_slots, tile;
   std::vector<PanelKind> kinds;
+  std::vector<double> known;
   TileScratch scratch;
 };
+
+template <class T>
+std::vector<std::span<const double>> params_of(const std::vector<ParamBlock<T>>& blocks) {
+  std::vector<std::span<const double>> params;
+  for (const ParamBlock<T>& block : blocks) params.emplace_back(block.wide);
+  return params;
+}
 
 template <class T>
 class PairwiseRun {
@@ -27,7 +40,7 @@ class PairwiseRun {
               const RunOptions& run)
       : item_(item), members_(members), symmetric_(symmetric), run_(run),
         blocks_(param_blocks<T>(program.plan(), members, item.x.features)), engine_(program, item, blocks_[0]),
-        workspaces_(run.workers) {
+        mask_(program.plan(), item, params_of(blocks_)), workspaces_(run.workers) {
     engine_.look(run.least_gain);
   }
 
@@ -72,14 +85,54 @@ class PairwiseRun {
       const std::int64_t at = p - x0;
       w.kinds[at] = x.pack(p, w.x.as<T>() + at * x.panel_size(), w.x_slots.as<T>() + at * x.slots_size());
     }
-    for (std::int64_t q = z0; q < z1; ++q) {
-      for (std::int64_t p = x0; p < x1;) {
-        const std::int64_t run = run_length(p, x1, q, x0, w);
-        if (run > 0) run_direct(p, run, q, x0, w);
-        else if (!symmetric_ || (q + 1) * cols > p * rows) run_tile(p, q, x0, w);
-        p += std::max<std::int64_t>(run, 1);
-      }
+    w.known.resize(mask_.values());
+    mask_.each_panel(x0, x1, z0, z1, [&](std::int64_t q, const double* known, bool is_open) {
+      if (known != nullptr) fill_tiles(x0, x1, q, known, w);
+      else if (is_open) run_open(x0, x1, q, w);
+      else run_tiles(x0, x1, q, x0, w);
       if (symmetric_) mirror(m0, m1, q * cols, std::min(item_.z.count, (q + 1) * cols));
+    });
+  }
+
+  /// Tiles of panels p … end - 1 of a block whose first one is x0.
+  void run_tiles(std::int64_t p, std::int64_t end, std::int64_t q, std::int64_t x0, Workspace& w) {
+    while (p < end) {
+      const std::int64_t run = run_length(p, end, q, x0, w);
+      if (run > 0) run_direct(p, run, q, x0, w);
+      else if (has_pairs(p, q)) run_tile(p, q, x0, w);
+      p += std::max<std::int64_t>(run, 1);
+    }
+  }
+
+  /// Some of these tiles may be known.
+  void run_open(std::int64_t x0, std::int64_t x1, std::int64_t q, Workspace& w) {
+    for (std::int64_t p = x0; p < x1;) {
+      std::int64_t end = p;
+      bool is_known = false;
+      while (end < x1 && !is_known) {
+        is_known = mask_.of(end, end + 1, q, q + 1, w.known.data()) == plan::MaskAnswer::known;
+        if (!is_known) ++end;
+      }
+      run_tiles(p, end, q, x0, w);
+      if (is_known) fill_tiles(end, end + 1, q, w.known.data(), w);
+      p = end + 1;
+    }
+  }
+
+  /// Whether a tile has pairs that are computed: of a symmetric result those above the diagonal.
+  bool has_pairs(std::int64_t p, std::int64_t q) const {
+    return !symmetric_ || (q + 1) * engine_.tile().cols() > p * engine_.tile().rows;
+  }
+
+  /// Tiles of panels p … end - 1, of one value for each member.
+  void fill_tiles(std::int64_t p, std::int64_t end, std::int64_t q, const double* known, Workspace& w) const {
+    const std::int64_t cols = engine_.tile().cols(), rows = engine_.tile().rows;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      std::fill_n(w.tile.as<T>(), engine_.tile_size(), static_cast<T>(known[i]));
+      for (std::int64_t one = p; one < end; ++one)
+        if (has_pairs(one, q))
+          copy_tile(members_[i].out, one * rows, q * cols, engine_.x_packer().points_in(one),
+                    engine_.z_packer().points_in(q), w.tile.as<T>());
     }
   }
 
@@ -167,6 +220,7 @@ class PairwiseRun {
   RunOptions run_;
   std::vector<ParamBlock<T>> blocks_;
   PairEngine<T> engine_;
+  TileMask mask_;
   PackedSide<T> z_;
   std::vector<Workspace> workspaces_;
 };

@@ -9,18 +9,25 @@
 //     ▼  └──────┘
 //
 // Tasks are (panel, range of n). Ranges depend on the sizes alone, so results do not depend on the number of threads.
+//
+// Points n whose values a mask knows for all of a panel are offered to the fold at once, which may take them without
+// looking at each; otherwise rows of that value are handed to it. Blocks keep their places, so a sum over the points of
+// a block has the bits that it has with zeros for those that were skipped.
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "backend/cpu/pairs/operations.h"
+#include "backend/cpu/pairs/tile_mask.h"
 
 namespace mercer::cpu {
 
 struct SweepWorkspace {
   AlignedBuffer z, z_slots, values;
+  std::vector<MaskRun> runs;
   TileScratch scratch;  // its accumulators: of a block, where several members share them
 };
 
@@ -32,8 +39,11 @@ class PanelSweep {
   static constexpr std::int64_t kEnoughTasks = 32;
 
   PanelSweep(const PairProgram& program, const PairItem& item, std::vector<ParamBlock<T>> blocks)
-      : item_(item), blocks_(std::move(blocks)), engine_(program, item, blocks_[0]) {}
+      : item_(item), blocks_(std::move(blocks)), engine_(program, item, blocks_[0]),
+        mask_(of_one_member(program.plan(), item)) {}
 
+  /// Whether some points may have values that a mask knows.
+  bool has_mask() const { return bool(mask_); }
   std::int64_t panels() const { return engine_.z_packer().panels(); }
   int cols() const { return engine_.tile().cols(); }
   int points_in(std::int64_t panel) const { return engine_.z_packer().points_in(panel); }
@@ -44,8 +54,9 @@ class PanelSweep {
   }
 
   /// fold(range, panel, member, n0, rows, P, worker): P [rows][cols] holds the values of points n0 … n0 + rows - 1.
-  template <class Fold>
-  void operator()(const RunOptions& run, const Fold& fold) {
+  /// take(range, panel, n0, rows, value): points that all have this value; false where the fold wants them as P.
+  template <class Fold, class Take>
+  void operator()(const RunOptions& run, const Fold& fold, const Take& take) {
     engine_.look(run.least_gain);
     std::vector<SweepWorkspace> workspaces(run.workers);
     const std::int64_t tile_rows = engine_.tile().rows, all = engine_.x_packer().panels();
@@ -61,51 +72,84 @@ class PanelSweep {
       run(panels() * splits, [&](std::int64_t task, int worker) {
         const std::int64_t q = task / splits, range = task % splits;
         const std::int64_t p0 = std::max(first, boundary(range)), p1 = std::min(end, boundary(range + 1));
-        if (p0 < p1) sweep(q, range, p0, p1, block, workspaces[worker], worker, fold);
+        if (p0 < p1) sweep({q, range, p0, p1, block}, workspaces[worker], worker, fold, take);
       });
     }
     for (const SweepWorkspace& w : workspaces) run.count(w.scratch.counts);
   }
 
  private:
-  template <class Fold>
-  void sweep(std::int64_t q, std::int64_t range, std::int64_t p0, std::int64_t p1, std::int64_t block,
-             SweepWorkspace& w, int worker, const Fold& fold) {
+  struct Task {
+    std::int64_t q, range, p0, p1, block;
+  };
+
+  TileMask of_one_member(const plan::PairPlan& plan, const PairItem& item) const {
+    if (blocks_.size() == 1) return {plan, item, blocks_[0].wide};
+    return {plan, item, std::vector<std::span<const double>>{}};
+  }
+
+  template <class Fold, class Take>
+  void sweep(const Task& task, SweepWorkspace& w, int worker, const Fold& fold, const Take& take) {
     const Packer<T>& z = engine_.z_packer();
-    const std::int64_t rows = engine_.tile().rows, cols = engine_.tile().cols();
-    const std::int64_t acc_size = engine_.accumulator_size();
+    const std::int64_t rows = engine_.tile().rows, tile = engine_.tile_size();
     w.z.reserve(z.panel_size() * sizeof(T));
     w.z_slots.reserve(z.slots_size() * sizeof(T));
-    w.scratch.acc.reserve(acc_size * block * sizeof(T));
-    w.values.reserve(block * rows * cols * sizeof(T));
+    w.scratch.acc.reserve(engine_.accumulator_size() * task.block * sizeof(T));
+    w.values.reserve(task.block * tile * sizeof(T));
     T* values = w.values.as<T>();
-    T* acc = w.scratch.acc.as<T>();
-    const PanelView<T> columns{w.z.as<T>(), w.z_slots.as<T>(), q,
-                               z.pack(q, w.z.as<T>(), w.z_slots.as<T>())};
-    const bool single = blocks_.size() == 1;
-    const std::int64_t tile = rows * cols;
-    for (std::int64_t b = p0; b < p1; b += block) {
-      const std::int64_t end = std::min(p1, b + block);
-      for (std::int64_t p = b; p < end;) {
-        // Panels of one kind make one run of tiles.
-        std::int64_t last = p + 1;
-        while (single && last < end && x_.view(last).kind == x_.view(p).kind) ++last;
-        if (single) engine_.compute(x_.view(p), columns, w.scratch, values + (p - b) * tile, cols, last - p);
-        else engine_.accumulate(x_.view(p), columns, w.scratch, acc + (p - b) * acc_size);
-        p = last;
+    const PanelView<T> columns{w.z.as<T>(), w.z_slots.as<T>(), task.q,
+                               z.pack(task.q, w.z.as<T>(), w.z_slots.as<T>())};
+    mask_.runs(task.p0, task.p1, task.q, w.runs);
+    for (const MaskRun& run : w.runs) {
+      const auto value = static_cast<T>(run.value);
+      if (run.is_known) {
+        stop_if_cancelled();
+        const std::int64_t n0 = run.first * rows, points = std::min(item_.x.count, run.end * rows) - n0;
+        if (take(task.range, task.q, n0, points, value)) continue;
+        std::fill_n(values, task.block * tile, value);
       }
-      const std::int64_t n0 = b * rows, present = std::min(item_.x.count, end * rows) - n0;
-      for (std::size_t member = 0; member < blocks_.size(); ++member) {
-        for (std::int64_t p = b; p < end && !single; ++p)
-          engine_.finish(acc + (p - b) * acc_size, x_.view(p), columns, blocks_[member], values + (p - b) * tile, cols);
-        fold(range, q, member, n0, present, values, worker);
+      for (std::int64_t b = run.first; b < run.end;) {
+        const std::int64_t end = std::min(run.end, (b / task.block + 1) * task.block);
+        const std::int64_t n0 = b * rows, present = std::min(item_.x.count, end * rows) - n0;
+        if (blocks_.size() > 1) fold_members(task, columns, b, end, w, worker, fold);
+        else if (!run.is_known) compute(columns, b, end, w);
+        if (blocks_.size() == 1) fold(task.range, task.q, std::size_t{0}, n0, present, values, worker);
+        b = end;
       }
+    }
+  }
+
+  /// The values of panels b … end - 1. Panels of one kind make one run of tiles.
+  void compute(const PanelView<T>& columns, std::int64_t b, std::int64_t end, SweepWorkspace& w) const {
+    for (std::int64_t p = b; p < end;) {
+      std::int64_t last = p + 1;
+      while (last < end && x_.view(last).kind == x_.view(p).kind) ++last;
+      engine_.compute(x_.view(p), columns, w.scratch, w.values.as<T>() + (p - b) * engine_.tile_size(),
+                      engine_.tile().cols(), last - p);
+      p = last;
+    }
+  }
+
+  template <class Fold>
+  void fold_members(const Task& task, const PanelView<T>& columns, std::int64_t b, std::int64_t end, SweepWorkspace& w,
+                    int worker, const Fold& fold) const {
+    const std::int64_t acc_size = engine_.accumulator_size(), tile = engine_.tile_size(), rows = engine_.tile().rows;
+    T *const acc = w.scratch.acc.as<T>(), *const values = w.values.as<T>();
+    for (std::int64_t p = b; p < end; ++p)
+      engine_.accumulate(x_.view(p), columns, w.scratch, acc + (p - b) * acc_size);
+    const std::int64_t n0 = b * rows, present = std::min(item_.x.count, end * rows) - n0;
+    for (std::size_t member = 0; member < blocks_.size(); ++member) {
+      for (std::int64_t p = b; p < end; ++p)
+        engine_.finish(acc + (p - b) * acc_size, x_.view(p), columns, blocks_[member], values + (p - b) * tile,
+                       engine_.tile().cols());
+      fold(task.range, task.q, member, n0, present, values, worker);
     }
   }
 
   const PairItem& item_;
   std::vector<ParamBlock<T>> blocks_;
   PairEngine<T> engine_;
+  TileMask mask_;
   PackedSide<T> x_;
 };
 

@@ -1,6 +1,8 @@
 // out[m, e] = sum over n of P[n, m] v[n, e]: every block of P, still in cache, goes through the register tile of a
 // plain dot product with n as its "feature". Blocks are summed in the computing type over at most 96 points, then in
 // double.
+#include <cmath>
+
 #include "backend/cpu/pairs/panel_sweep.h"
 #include "core/integers.h"
 #include "core/system/parallel.h"
@@ -26,6 +28,18 @@ AlignedBuffer pack_columns(const ProductMember& member, std::int64_t points, std
   return packed;
 }
 
+/// How many of the first n points have an element of v that is infinite or NaN, for n from 0 to `points`.
+template <class T>
+std::vector<std::int64_t> count_not_finite(const T* packed, std::int64_t points, std::int64_t tiles, int height) {
+  std::vector<std::int64_t> counts(points + 1, 0);
+  for (std::int64_t t = 0; t < tiles; ++t)
+    for (std::int64_t n = 0; n < points; ++n)
+      for (int h = 0; h < height; ++h)
+        if (!std::isfinite(*packed++)) counts[n + 1] = 1;
+  for (std::int64_t n = 0; n < points; ++n) counts[n + 1] += counts[n];
+  return counts;
+}
+
 template <class T>
 void run_product(const PairProgram& program, const PairItem& item, const std::vector<ProductMember>& members,
                  std::int64_t columns, const jit::UpdateKernel& kernel, int height, const RunOptions& run) {
@@ -39,6 +53,9 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
   std::fill_n(sums.as<double>(), ranges * panels * count * state, 0.0);
   std::vector<AlignedBuffer> partial(run.workers);
   const T zero = 0;
+  // Zeros times infinities and NaN are none.
+  std::vector<std::int64_t> not_finite;
+  if (sweep.has_mask()) not_finite = count_not_finite(packed[0].template as<T>(), item.x.count, tiles, height);
   sweep(run, [&](std::int64_t range, std::int64_t q, std::size_t member, std::int64_t n0, std::int64_t rows,
                  const T* values, int worker) {
     partial[worker].reserve(height * cols * sizeof(T));
@@ -54,6 +71,8 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
       kernel(args);
       for (std::int64_t i = 0; i < height * cols; ++i) sum[i] += static_cast<double>(tile[i]);
     }
+  }, [&](std::int64_t, std::int64_t, std::int64_t n0, std::int64_t points, T value) {
+    return value == 0 && not_finite[n0] == not_finite[n0 + points];
   });
   std::vector<T> row(columns);
   for (std::int64_t m = 0; m < item.z.count; ++m) {

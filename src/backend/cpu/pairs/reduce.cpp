@@ -46,6 +46,8 @@ class ReduceRun {
     sweep_(run_, [&](std::int64_t range, std::int64_t q, std::size_t, std::int64_t n0, std::int64_t rows, T* values,
                      int worker) {
       fold_block((range * sweep_.panels() + q) * sweep_.cols(), n0, rows, values, worker);
+    }, [&](std::int64_t range, std::int64_t q, std::int64_t n0, std::int64_t rows, T value) {
+      return take((range * sweep_.panels() + q) * sweep_.cols(), n0, rows, value);
     });
     for (std::int64_t m = 0; m < item_.z.count; ++m) finish(m);
   }
@@ -64,6 +66,21 @@ class ReduceRun {
         return;
       case Fold::logsumexp: return fold_exponentials(at, rows, values, worker);
     }
+  }
+
+  /// Points n0 … n0 + rows - 1 of one value, if that takes no look at each.
+  bool take(std::int64_t at, std::int64_t n0, std::int64_t rows, T value) {
+    const std::int64_t cols = sweep_.cols();
+    switch (fold_) {
+      case Fold::sum:
+        for (std::int64_t c = 0; c < cols; ++c) sum_[at + c] += static_cast<double>(rows) * static_cast<double>(value);
+        return true;
+      case Fold::logsumexp: return value == -std::numeric_limits<T>::infinity();
+      default: break;  // the first of them is as good as all
+    }
+    std::vector<T> first(cols, value);
+    fold_block(at, n0, 1, first.data(), 0);
+    return true;
   }
 
   /// Rescales the sum to the new maximum, then adds exp(P - maximum), by the compiled exponential.
@@ -164,6 +181,12 @@ class NearestRun {
                     const T* values, int) {
       for (std::int64_t r = 0; r < rows; ++r)
         offer_row(range * columns() + q * sweep_.cols(), sweep_.points_in(q), n0 + r, values + r * sweep_.cols());
+    }, [&](std::int64_t range, std::int64_t q, std::int64_t n0, std::int64_t rows, T value) {
+      const std::vector<T> row(sweep_.cols(), value);
+      const std::int64_t at = range * columns() + q * sweep_.cols();
+      for (std::int64_t r = 0; r < rows && is_wanted(at, sweep_.points_in(q), value); ++r)
+        offer_row(at, sweep_.points_in(q), n0 + r, row.data());
+      return true;
     });
     for (std::int64_t m = 0; m < item_.z.count; ++m) finish(m);
   }
@@ -180,6 +203,11 @@ class NearestRun {
     if (!wanted) return;
     for (std::int64_t c = 0; c < present; ++c)
       if (!(row[c] >= bar[c])) offer(at + c, {row[c], n});
+  }
+
+  /// Whether a column of a panel wants a point of this value.
+  bool is_wanted(std::int64_t at, int present, T value) const {
+    return std::any_of(&bars_[at], &bars_[at] + present, [&](T bar) { return !(value >= bar); });
   }
 
   void offer(std::int64_t at, const Neighbour<T>& candidate) {

@@ -2,6 +2,7 @@
 // plan, or by a copy where values are the sums.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "backend/cpu/pairs/operations.h"
@@ -34,6 +35,11 @@ class TileOutput {
     return static_cast<T*>(out.data) + m * out.row_stride + n;
   }
 
+  /// One value for all pairs of a tile.
+  void fill(const SumTile<T>& tile, T value, const OutputMatrix& out) const {
+    std::fill_n(tile.values, tile.rows * cols_, value);
+    copy(tile.values, cols_, tile, out);
+  }
   /// Sums that already lie in the output are left there.
   void write(const SumTile<T>& tile, const OutputMatrix& out) const {
     if (epilogue_ == nullptr) {
