@@ -70,7 +70,6 @@
 #define GROUPS_N 8
 #define GROUPS_Q 17
 #define GROUP_WARPS (4 * WARPGROUPS)
-#define GUARDED 0
 #define GUARD_LEAST 3.00926554e-36f
 #define GUARD_MERGES 1
 #define GUARD_MOST 1.329228e+36f
@@ -181,7 +180,6 @@
 #define SUBTRACTS 0
 #define SUMMED 0
 #define SUMS (TILE_N / 2)
-#define SUMS_DECIDE 0
 #define TABLE_EIGHTHS 2
 #define TEAM 16
 #define TENSOR 0
@@ -234,6 +232,7 @@
 
 #include "common/arguments.h"
 #include "common/prelude.cuh"
+#include "pairs/unguarded.cuh"
 
 __device__ float allowance(const REAL* params);
 __device__ REAL amplitude(const REAL* pair, const REAL* params, REAL features);
@@ -261,7 +260,6 @@ __device__ constexpr int guarded_state(int q);
 __device__ void identity(REAL (&acc)[STATES + (STATES == 0)]);
 __device__ bool is_mark(REAL value);
 __device__ constexpr bool is_marked_output(int p);
-__device__ bool is_out_of_range(const REAL* acc);
 __device__ constexpr bool is_promoted(int s);
 __device__ void load_power_table();
 __device__ REAL magnitude(REAL a);

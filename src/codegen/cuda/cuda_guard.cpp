@@ -35,11 +35,10 @@ std::string range_text(const plan::GpuPairPlan& plan) {
 }
 
 std::string marks_text(const plan::GpuPairProblem& problem) {
-  if (problem.gradient.marked == 0) return {};
   std::string marks = "false";
   for (int p = problem.gradient.first_marked; p < problem.gradient.first_marked + problem.gradient.marked; ++p)
     if (!plan::is_condition(problem.outputs[static_cast<std::size_t>(p)])) marks += fmt::format(" || p == {}", p);
-  return define("MARKS", 1) + mark_text(problem.type) +
+  return define("MARKS", problem.gradient.marked > 0) + mark_text(problem.type) +
          fmt::format("MERCER_INLINE constexpr bool is_marked_output(int p) {{ return {}; }}\n", marks);
 }
 
@@ -51,16 +50,19 @@ std::string mark_text(Dtype type) {
          "MERCER_INLINE bool is_mark(REAL value) { return bits_of(value) == bits_of((REAL)MARK); }\n";
 }
 
-std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source) {
+std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source, const char* unroll) {
   const plan::GpuGuard& guard = plan.guard;
-  if (!guard) return {};
-  std::string text = define("GUARDED", 1) + define("NORMS", guard.norms()) + define("GUARD_VANISHES", guard.vanishes) +
+  if (!guard) return include("pairs/unguarded.cuh");
+  std::string text = define("SAFE_UNROLL", unroll) + define("NORMS", guard.norms()) +
+                     define("GUARD_VANISHES", guard.vanishes) +
                      define("SAFE_STATES", static_cast<std::int64_t>(guard.identity.size())) +
                      define("GUARD_MERGES", !guard.merge.outputs.empty()) +
                      define("SUMS_DECIDE", plan.folding.sums_decide) + marks_text(plan.problem);
   const char* const names[] = {"GUARD_PANELS", "GUARD_POINTS", "GUARD_ROWS", "GUARD_VALUES"};
   for (int s = 0; s < 4; ++s) text += define(names[s], s);
   text += define("GUARD_SOURCE", static_cast<int>(source));
+  const Dtype type = source == GuardSource::points ? plan.problem.arrays.points : plan.problem.type;
+  text += fmt::format("typedef {} GuardPoint;\n", element_type(type));
   text += define("GUARD_READS_WEIGHTS", plan::reads_site(guard.largest, {ir::Site::w}) ||
                                             plan::reads_site(guard.update, {ir::Site::w}));
   text += range_text(plan);

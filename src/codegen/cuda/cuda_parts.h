@@ -28,8 +28,10 @@ std::string epilogue_function(const std::string& body);
 std::string epilogue_function(const plan::GpuPairPlan& plan);
 /// Where a guard finds the points of a pair (kernels/cuda/pairs/safe_norms.cuh).
 enum class GuardSource : std::uint8_t { panels, points, rows, values };
-/// What replaces values whose sums leave the range; nothing of a plan without a guard. Its kernel knows all else.
-std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source);
+/// What replaces values whose sums leave the range; of a plan without a guard, nothing (pairs/unguarded.cuh). Its
+/// kernel knows all else. `unroll`: how often a loop over the features of such a pair is unrolled.
+std::string guard_text(const plan::GpuPairPlan& plan, GuardSource source,
+                       const char* unroll = "(MERCER_QUICK ? 1 : 4)");
 /// What a marked value is (plan::GpuPairProblem): a NaN that no operation makes.
 std::string mark_text(Dtype type);
 /// What an epilogue outside of pair_tile.cuh is told.

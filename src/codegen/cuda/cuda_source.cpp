@@ -39,7 +39,7 @@ std::string tile_epilogue_function(const GpuPairPlan& plan) {
 std::string allowance_function(const GpuPairPlan& plan) {
   const bool has = !plan.loss.allowance.outputs.empty();
   std::string text = define("RATE_SLOT", plan.loss.rate_slot) + define("HAS_ALLOWANCE", has);
-  if (!has) return text;
+  if (!has) return text + "MERCER_INLINE float allowance(const REAL*) { return 0; }\n";
   text += "MERCER_INLINE float allowance(const REAL* params) {\n  REAL outputs[1];\n";
   return text + statements(plan.loss.allowance, "outputs") + "  return outputs[0];\n}\n";
 }
@@ -67,14 +67,14 @@ std::string stage_text(const plan::Sides::Stage& stage, int slot) {
   return text + "  }\n  __syncwarp();\n  }\n";
 }
 
-std::string stages_function(const GpuPairPlan& plan, bool of_x) {
+std::string stages_function(const plan::Sides& sides, bool of_x) {
   std::string text =
       "MERCER_INLINE void run_stages(const PackArguments& a, const PackSide& side,\n"
       "                              POINT (&tile)[PACK_FEATURES][PACK_POINTS + 1],\n"
       "                              double (&slots)[SLOTS + 1][PACK_POINTS], const double* params) {\n"
       "  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;\n  const double features = (double)a.k;\n";
   int slot = 1;
-  for (const plan::Sides::Stage& stage : plan.sides.stages)
+  for (const plan::Sides::Stage& stage : sides.stages)
     if (stage.of_x == of_x) text += stage_text(stage, slot++);
   return text + "}\n";
 }
@@ -118,7 +118,6 @@ std::string pack_text(Dtype type, Dtype points, int slots, std::size_t streams, 
   text += define("STREAMS", static_cast<std::int64_t>(streams)) + define("PANELS", packing.panels);
   text += define("BYTES", packing.bytes) + define("RANGES", packing.ranges) + define("PIECES", packing.pieces);
   text += define("EARLY", packing.early) + define("STREAMS_READ_SLOTS", packing.reads_slots);
-  if (packing.ranges) text += include("pack/panel_range.cuh");
   if (packing.pieces) text += include("pack/difference_pieces.cuh");
   return flattened(text + include("pack/pack_slices.cuh") + functions + include("pack/pack.cuh"));
 }
@@ -131,8 +130,9 @@ std::string expanded_text(const GpuPairPlan& plan) {
   return text + include("pairs/expanded.cuh");
 }
 
-/// The function that gives the rate of f = f(0) 2^(rate |x - z|^2).
+/// The function that gives the rate of f = f(0) 2^(rate |x - z|^2), 0 where values are no such powers.
 std::string rate_function(const GpuPairPlan& plan) {
+  if (plan.loss.rate.outputs.empty()) return "MERCER_INLINE float rate_of_squares(const REAL*) { return 0; }\n";
   return "MERCER_INLINE float rate_of_squares(const REAL* params) {\n  REAL outputs[1];\n" +
          statements(plan.loss.rate, "outputs") + "  return outputs[0];\n}\n";
 }
@@ -149,6 +149,16 @@ std::string double_products_text(const GpuPairPlan& plan) {
   text += define("DEEP_DOUBLES", plan.products.deep_doubles);
   if (squares) text += include("pairs/row_sums.cuh");
   return text + include("gemm/double_products.cuh");
+}
+
+/// What becomes of the values of a tile.
+std::string consumer_text(plan::Consumer consumer) {
+  switch (consumer) {
+    case plan::Consumer::product: return include("pairs/tile_products.cuh");
+    case plan::Consumer::fold: return include("pairs/tile_folds.cuh");
+    case plan::Consumer::nearest: return include("nearest/tile_nearest.cuh");
+    default: return include("pairs/tile_stored.cuh");
+  }
 }
 
 /// Parameters, and what the update reads beside operands.
@@ -237,22 +247,23 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
   text += define("DIRECT", plan.input.direct) + define("REGIONS", regions);
   const bool is_fallback = plan.products.bilinear && !regions && !doubles;
   text += define("FALLBACK", is_fallback) + define("BY_TURNS", is_fallback && !plan.has_double_products());
-  if (plan.input.direct) text += define("POINT", element_type(problem.arrays.points));
+  text += define("POINT", element_type(problem.arrays.points));
   text += identity_function(plan) + promoted_function(plan) + update_function(plan, "update", plan.programs.update);
   text += tile_epilogue_function(plan);
   text += more_updates(plan);
-  if (problem.consumer == plan::Consumer::fold) text += include("pairs/fold.cuh");
-  if (problem.consumer == plan::Consumer::nearest) text += include("nearest/candidates.cuh");
   if (mixed != 0 || differences != 0) text += include("pairs/mixed.cuh");
   if (mixed == 1 || problem.consumer != plan::Consumer::store) text += allowance_function(plan);
   if (by_differences) text += differences_text(tile);
   const bool repairs = mixed == 2 && !by_differences && problem.consumer == plan::Consumer::store;
-  text += define("REPAIRS", repairs) + (repairs ? include("pairs/mixed_repair.cuh") : "");
+  text += define("REPAIRS", repairs);
   text += guard_text(plan, plan.input.direct ? GuardSource::points
                            : doubles         ? GuardSource::rows
                            : by_differences  ? GuardSource::values
                                              : GuardSource::panels);
   if (plan.guard) text += include("pairs/pair_guard.cuh");
+  if (repairs) text += include("pairs/mixed_repair.cuh");
+  if (mixed == 1) text += include("pairs/pair_integers.cuh");
+  text += consumer_text(problem.consumer);
   if (by_ranges) text += ranges_text(plan);
   if (by_differences) text += include("pairs/pair_differences.cuh");
   if (plan.by_rows()) text += include("pairs/pair_rows.cuh");
@@ -269,7 +280,7 @@ std::string pair_text(const GpuPairPlan& plan, TilePart part) {
 /// The sum of a pair from the values themselves, and what takes its place out of range.
 std::string row_sums_text(const GpuPairPlan& plan) {
   const std::string guard = guard_text(plan, plan::reads_rows(plan) ? GuardSource::rows : GuardSource::panels);
-  return (guard.empty() ? guard : streams_defines(plan) + guard) + define("STATES", 1) +
+  return (plan.guard ? streams_defines(plan) : "") + guard + define("STATES", 1) +
          define("READS_WEIGHTS", plan.products.bilinear.weighted()) +
          define("READS_PARAMS", plan::reads_site(plan.programs.update, {Site::param})) +
          define("ROWS", plan::reads_rows(plan)) + update_function(plan, "update", plan.programs.update) +
@@ -299,9 +310,8 @@ std::string cuda_repair_source(const GpuPairPlan& plan) {
 std::string cuda_finish_source(const GpuPairPlan& plan) {
   std::string text = prelude(plan.problem.type);
   text += epilogue_text(plan, epilogue_function(plan));
-  if (plan.guard)
-    text += streams_defines(plan) + define("POINT", element_type(plan.problem.arrays.points)) +
-            define("SAFE_UNROLL", 1) + guard_text(plan, GuardSource::points);
+  if (plan.guard) text += streams_defines(plan);
+  text += guard_text(plan, GuardSource::points, "1");
   if (!plan.loss.allowance.outputs.empty())
     text += define("CONSUMER", static_cast<int>(plan.problem.consumer)) + allowance_function(plan) +
             include("pairs/allowance.cuh");
@@ -313,6 +323,11 @@ namespace {
 /// Values of products with many columns: any, powers of two, or such that are stored.
 enum class Values : std::uint8_t { any, rated, kept };
 
+/// What tiles know of values that are powers of two.
+std::string rated_text(bool rated, bool powers) {
+  return rated ? include("gemm/rated_halves.cuh") : powers ? include("gemm/rated_floats.cuh") : "";
+}
+
 std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   const bool rated = values == Values::rated, kept = values == Values::kept;
   const bool powers = !kept && plan.rates(), folds = plan.problem.consumer != plan::Consumer::store;
@@ -321,7 +336,7 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   std::string text = define("UNIT_DIVISION", 1) + prelude(plan.problem.type);
   text += epilogue_text(plan, tile_epilogue_function(plan));
   text += kept || folds ? allowance_function(plan) : define("HAS_ALLOWANCE", false);
-  if (has_rate) text += rate_function(plan);
+  text += rate_function(plan);
   text += define("TILE_N", tile.columns) + define("STAGES", tile.stages) + define("CLUSTER", tile.cluster);
   text += define("SQUARES", plan.products.bilinear.kind == plan::BilinearKind::square);
   text += define("FACTOR", cuda_number(plan.products.bilinear.factor, Dtype::float32).c_str());
@@ -356,9 +371,10 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   else if (consumer == plan::Consumer::store)
     text += include("gemm/bilinear_epilogue.cuh");
   else
-    text += row_sums_text(plan) + include(tile.wide > 0 ? "gemm/bilinear_wide.cuh"
-                                          : finds       ? "nearest/bilinear_candidates.cuh"
-                                                        : "gemm/bilinear_fold.cuh");
+    text += row_sums_text(plan) + rated_text(rated, powers) +
+            include(tile.wide > 0 ? "gemm/bilinear_wide.cuh"
+                    : finds       ? "nearest/bilinear_candidates.cuh"
+                                  : "gemm/bilinear_fold.cuh");
   if (folds && !rated && !kept && !plan.loss.allowance.outputs.empty()) text += include("gemm/sample_values.cuh");
   return flattened(text + include(tile.by_warps ? "gemm/bilinear_warps.cuh" : "gemm/bilinear_tile.cuh"));
 }
@@ -462,11 +478,12 @@ std::string cuda_pack_source(const GpuPairPlan& plan, bool of_x, Dtype points) {
                         .early = early,
                         .reads_slots = plan::streams_read_slots(plan.sides, of_x)};
   return pack_text(plan.problem.type, points, slots, streams.size(), packing,
-                   stages_function(plan, of_x) + streams_function(streams));
+                   stages_function(plan.sides, of_x) + streams_function(streams));
 }
 
 std::string cuda_plain_pack_source(Dtype type, Dtype points) {
-  return pack_text(type, points, 0, 1, {.panels = false}, streams_function({{.plain = true, .program = {}}}));
+  return pack_text(type, points, 0, 1, {.panels = false},
+                   stages_function({}, true) + streams_function({{.plain = true, .program = {}}}));
 }
 
 std::string cuda_fill_source() { return flattened(include("common/fill.cuh")); }

@@ -29,8 +29,9 @@ std::string tile_key(const plan::GpuPairPlan& plan, const DeviceName& device) {
   const std::string& kernel = kept.get([] {
     std::string texts;
     for (const char* name :
-         {"pairs/pair_slices.cuh", "pairs/pair_update.cuh", "pairs/pair_consumers.cuh", "pairs/pair_rows.cuh",
-          "pairs/pair_tile.cuh"})
+         {"pairs/pair_slices.cuh", "pairs/pair_update.cuh", "pairs/pair_integers.cuh", "pairs/pair_rows.cuh",
+          "pairs/tile_stored.cuh", "pairs/tile_values.cuh", "pairs/tile_products.cuh", "pairs/tile_folds.cuh",
+          "nearest/tile_nearest.cuh", "pairs/pair_tile.cuh"})
       texts += codegen::cuda_text(name);
     return hash128(texts).to_text();
   });

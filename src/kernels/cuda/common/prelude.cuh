@@ -26,6 +26,11 @@ typedef long long i64;
 #endif
 #define INFINITY __int_as_float(0x7f800000)
 
+// A, or B where the condition does not hold.
+template <bool CONDITION, class A, class B> struct EitherOf { typedef A type; };
+template <class A, class B> struct EitherOf<false, A, B> { typedef B type; };
+template <bool CONDITION, class A, class B> using Either = typename EitherOf<CONDITION, A, B>::type;
+
 // ---- 16-bit floats, as bits ----------------------------------------------------------------------------------------
 struct half_bits { u16 bits; };
 struct bfloat_bits { u16 bits; };

@@ -331,6 +331,7 @@ MERCER_INLINE u32 store_wide(const PairArguments& p, const Strip& strip, const f
 
 // What becomes of a tile's sums: values are stored, pairs that cancel listed.
 struct Consumer {
+  typedef RowNorms Rows;
   static MERCER_METHOD void start(const BilinearArguments&, i64) {}
   static MERCER_METHOD void finish(const CandidateArguments&) {}
   MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, float (&sum)[SUMS], i64 m,

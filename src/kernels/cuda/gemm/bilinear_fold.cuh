@@ -241,6 +241,7 @@ struct Fold {
 #endif
 
 struct Consumer {
+  typedef RowNorms Rows;
   static MERCER_METHOD void start(const BilinearArguments&, i64) {}
   static MERCER_METHOD void finish(const CandidateArguments&) {}
   template <bool WHOLE>

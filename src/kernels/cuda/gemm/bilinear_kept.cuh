@@ -14,6 +14,7 @@
 #include "gemm/bilinear_shared.cuh"
 #include "gemm/bilinear_values.cuh"
 #include "gemm/bilinear_walk.cuh"
+#include "gemm/rated_floats.cuh"
 
 #define ROW_PIECES 128  // bytes of a row in a unit of the image
 #define LEAST_KEPT (LEAST_PART * 0x1p14f)
@@ -35,6 +36,7 @@ MERCER_INLINE void refuse_to_keep(const BilinearArguments& a) {
 }
 
 struct Consumer {
+  typedef RowNorms Rows;
   static MERCER_METHOD void start(const BilinearArguments&, i64) {}
   static MERCER_METHOD void finish(const CandidateArguments&) {}
 
@@ -99,7 +101,6 @@ struct Consumer {
     const float* params = KEEPS_PARAMS ? own.value : member_params(p, 0);
     const float at_zero = value_at_zero(p, params);
     const bool allowed = is_all_allowed(p, params);
-#if HAS_RATE
     RatedRows rows;
     rows.start(x, params, at_zero);
     if (allowed && rows.rate < 0) {
@@ -110,7 +111,6 @@ struct Consumer {
       };
       return store_tile(a.kept, place, m, walk, -at_zero * power_of_two(-VALUE_EXPONENT), make);
     }
-#endif
     const bool whole = walk.n0 + TILE_N <= p.n;
     const int exponent = piece_exponent(fabsf(at_zero));
     const float up = power_of_two(exponent), row_slots[2][ROW_SLOTS + 1] = {};

@@ -29,20 +29,21 @@ struct Params {
 struct PointNorm {
   float norm, tail, scale;
 };
+// What a consumer of sums knows of a lane's rows, unless it says otherwise.
+typedef PointNorm RowNorms[2];
 
 // |x - z|^2 of a pair, and in the sign of `test` whether it cancels; of a product, x · z and whether pieces carry it.
 MERCER_INLINE float pair_sum(float sum, const PointNorm& x, const PointNorm& z, float& test) {
   const float scale = x.scale * z.scale, norms = x.norm + z.norm;
-#if SQUARES
+  if (!SQUARES) {
+    test = norms;
+    return FACTOR * (scale * sum);
+  }
   // Where one point is far, the norms of all others are tails alone.
   const float tails = x.tail + z.tail, square = mul_add(scale, sum, norms) + tails;
   test = mul_add(-CANCELS_BELOW, norms + tails, square);
   // Below zero it cancels, and is computed again; but for who only subtracts.
   return FACTOR * (SUBTRACTS ? fmaxf(square, 0.0f) : square);
-#else
-  test = norms;
-  return FACTOR * (scale * sum);
-#endif
 }
 
 // The scale gives back what truncation took from sums on average, TRUNCATED of them.
@@ -83,18 +84,18 @@ struct ColumnNorms {
     for (int j = 0; !OWN_SCALES && j < 4; ++j) scales[j] = {scale, scale};
   }
   static MERCER_METHOD void load(float2 (&values)[4], u32 address) {
-#if QUADS
+    if constexpr (QUADS) {
 #pragma unroll
-    for (int j = 0; j < 4; j += 2) {
-      float quad[4];
-      shared_floats(quad, address + (own_column(j) - own_column(0)) * 4);
-      values[j] = {quad[0], quad[1]};
-      values[j + 1] = {quad[2], quad[3]};
+      for (int j = 0; j < 4; j += 2) {
+        float quad[4];
+        shared_floats(quad, address + (own_column(j) - own_column(0)) * 4);
+        values[j] = {quad[0], quad[1]};
+        values[j + 1] = {quad[2], quad[3]};
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) values[j] = shared_pair(address + (own_column(j) - own_column(0)) * 4);
     }
-#else
-#pragma unroll
-    for (int j = 0; j < 4; ++j) values[j] = shared_pair(address + (own_column(j) - own_column(0)) * 4);
-#endif
   }
   MERCER_METHOD PointNorm at(int j, int q) const {
     return q ? PointNorm{norms[j].y, tails[j].y, scales[j].y} : PointNorm{norms[j].x, tails[j].x, scales[j].x};

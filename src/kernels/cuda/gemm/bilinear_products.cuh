@@ -29,7 +29,6 @@ MERCER_INLINE int unit_of_image(const BilinearArguments& a, int unit, int own) {
   return WEIGHT_UNITS == 0 || unit < own ? unit : (int)a.units - WEIGHT_UNITS + unit - own;
 }
 
-#if LAST_FEEDS
 #define TILE_UNITS (SINGLE ? 1 : BRIEF)
 // A warp calls this, and its lanes have a copy each: where from and to is found out for all of them at once.
 MERCER_INLINE void feed_tile(const BilinearArguments& a, const BilinearShared& shared, const Walk& walk,
@@ -67,13 +66,12 @@ MERCER_INLINE void feed_tile(const BilinearArguments& a, const BilinearShared& s
   }
   __syncwarp();
 }
-#else
+
+template <class Walk>
 MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared, int units, int rank) {
   constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kColumnBlocks = TILE_N / MERCER_IMAGE_ROWS / CLUSTER;
   Ring<STAGES> ring = {0, 0};
-#if WIDE
   Ring<V_STAGES> v_ring = {0, 0};
-#endif
   u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
 #pragma unroll 1
@@ -81,16 +79,15 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
     if (walk.is_below()) continue;
     const i64 x_first = (walk.m0 + rank * TILE_M) / MERCER_IMAGE_ROWS;
     const i64 z_first = walk.n0 / MERCER_IMAGE_ROWS + rank * kColumnBlocks;
-#if RESIDENT
-    if (walk.starts_range()) {
-      barrier_await(shared.rows_empty(), rows_parity ^ 1);
-      rows_parity ^= 1;
-      const int all = units + WEIGHT_UNITS;
-      barrier_expect(shared.rows_full(), all * UNIT_BYTES_X);
-      for (int unit = 0; unit < all; ++unit)
-        feed_rows(a, x_first, unit_of_image(a, unit, units), shared.rows + unit * UNIT_BYTES_X, shared.rows_full());
-    }
-#endif
+    if constexpr (RESIDENT)
+      if (walk.starts_range()) {
+        barrier_await(shared.rows_empty(), rows_parity ^ 1);
+        rows_parity ^= 1;
+        const int all = units + WEIGHT_UNITS;
+        barrier_expect(shared.rows_full(), all * UNIT_BYTES_X);
+        for (int unit = 0; unit < all; ++unit)
+          feed_rows(a, x_first, unit_of_image(a, unit, units), shared.rows + unit * UNIT_BYTES_X, shared.rows_full());
+      }
 #pragma unroll 1
     for (int own = walk.first_unit(units); own < walk.end_unit(units) + WEIGHT_UNITS; ++own) {
       const int unit = unit_of_image(a, own, units);
@@ -109,23 +106,20 @@ MERCER_INLINE void feed(const BilinearArguments& a, const BilinearShared& shared
       }
       ring.advance();
     }
-#if COLUMN_PLANES
-    // What the epilogue reads of the columns; the one before has left.
-    const i64 left = a.z_end - walk.n0;
-    const u32 bytes = (u32)(left < TILE_N ? left : TILE_N) * 4, full = shared.columns_full();
-    barrier_await(shared.columns_empty(), columns_parity ^ 1);
-    columns_parity ^= 1;
-    barrier_expect(full, bytes * COLUMN_PLANES);
+    if constexpr (COLUMN_PLANES > 0) {
+      // What the epilogue reads of the columns; the one before has left.
+      const i64 left = a.z_end - walk.n0;
+      const u32 bytes = (u32)(left < TILE_N ? left : TILE_N) * 4, full = shared.columns_full();
+      barrier_await(shared.columns_empty(), columns_parity ^ 1);
+      columns_parity ^= 1;
+      barrier_expect(full, bytes * COLUMN_PLANES);
 #pragma unroll
-    for (int plane = 0; plane < COLUMN_PLANES; ++plane)
-      copy_bulk(shared.columns + plane * PLANE_ROW * 4, column_plane(a, plane, walk.n0), bytes, full);
-#endif
-#if WIDE
-    feed_v(a, shared, v_ring, walk.n0, rank);
-#endif
+      for (int plane = 0; plane < COLUMN_PLANES; ++plane)
+        copy_bulk(shared.columns + plane * PLANE_ROW * 4, column_plane(a, plane, walk.n0), bytes, full);
+    }
+    if constexpr (WIDE > 0) feed_v(a, shared, v_ring, walk.n0, rank);
   }
 }
-#endif
 
 // ---- the multiplying warps -----------------------------------------------------------------------------------------
 MERCER_INLINE void release(const BilinearShared& shared, int stage) {
@@ -196,11 +190,11 @@ MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, R
   release(shared, stage[COUNT - 1]);
 }
 
-#if WEIGHT_UNITS && BRIEF
-// The chunk of values and that of weights, waited for together.
+// The chunk of values, VALUE_UNITS of a brief tile, and that of weights, waited for together.
+template <int VALUE_UNITS>
 MERCER_INLINE void run_both(float (&values)[SUMS], float (&weights)[SUMS], const BilinearShared& shared,
                             Ring<STAGES>& ring, u64 x, u64 z) {
-  constexpr int kUnits = BRIEF + WEIGHT_UNITS;
+  constexpr int kUnits = VALUE_UNITS + WEIGHT_UNITS;
   int stage[kUnits];
   u64 xs[kUnits], zs[kUnits];
 #pragma unroll
@@ -211,13 +205,13 @@ MERCER_INLINE void run_both(float (&values)[SUMS], float (&weights)[SUMS], const
     barrier_wait(shared.full(ring.stage), ring.parity);
     ring.advance();
     if (unit == 0) products_begin(values);
-    if (unit == BRIEF) products_begin(weights);
+    if (unit == VALUE_UNITS) products_begin(weights);
     if (unit > 0) products_fence();
-    low_products(unit < BRIEF ? values : weights, xs[unit], zs[unit], unit != 0 && unit != BRIEF);
+    low_products(unit < VALUE_UNITS ? values : weights, xs[unit], zs[unit], unit != 0 && unit != VALUE_UNITS);
   }
 #pragma unroll
   for (int unit = 0; unit < kUnits; ++unit)
-    high_products(unit < BRIEF ? values : weights, xs[unit], zs[unit], true);
+    high_products(unit < VALUE_UNITS ? values : weights, xs[unit], zs[unit], true);
   products_commit();
   products_wait<0>();
 #pragma unroll
@@ -228,13 +222,12 @@ MERCER_INLINE void run_both(float (&values)[SUMS], float (&weights)[SUMS], const
 #pragma unroll
   for (int unit = 0; unit < kUnits; ++unit) release(shared, stage[unit]);
 }
-#endif
 
 // BRIEF: a chunk is all there is, of one kind, so that all threads are seen to take the same path; on paths that could
-// differ the compiler waits for every product.
-#if !BRIEF && MERCER_QUICK
-// The products of the other `run_chunk` in its order, each waited for: there is one in the text, in a loop. With low
-// pieces product i takes part i of z and i ^ 2 of x, with high ones part i of both.
+// differ the compiler waits for every product. What follows is for tiles of more.
+//
+// A quick kernel has the products of the other `run_chunk` in its order, each waited for: there is one in the text, in
+// a loop. With low pieces product i takes part i of z and i ^ 2 of x, with high ones part i of both.
 MERCER_INLINE void run_chunk(float (&acc)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
                              bool high, int count) {
   constexpr int kPart = ROW_BYTES / 4;
@@ -275,7 +268,7 @@ MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, R
   }
   if (units > UNITS_OF_SUM) add_sums(sum, total);
 }
-#elif !BRIEF
+
 template <bool HIGH>
 MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, Ring<STAGES>& ring, u64 x, u64 z,
                              int units) {
@@ -296,4 +289,3 @@ MERCER_INLINE void add_units(float (&sum)[SUMS], const BilinearShared& shared, R
   }
   if (units > UNITS_OF_SUM) add_sums(sum, total);
 }
-#endif

@@ -7,8 +7,8 @@
 #include "gemm/bilinear_shared.cuh"
 #include "gemm/bilinear_walk.cuh"
 
-#if JOINS_RANGES
 // Whether the sums are complete.
+template <class Walk>
 MERCER_INLINE bool join_ranges(const BilinearArguments& a, const Walk& walk, int rank, float (&sum)[SUMS]) {
   if (a.ranges == 1) return true;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -32,4 +32,3 @@ MERCER_INLINE bool join_ranges(const BilinearArguments& a, const Walk& walk, int
     for (int i = 0; i < SUMS; ++i) sum[i] += ranges[(i64)r * 8 * kWarpSums + i * 32];
   return true;
 }
-#endif

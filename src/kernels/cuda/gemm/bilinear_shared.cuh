@@ -13,22 +13,11 @@
 #define STAGE_BYTES ((STAGE_ROWS_X + TILE_N) * ROW_BYTES)
 #define UNIT_BYTES_X (TILE_M * ROW_BYTES)
 #define POINT_PLANES 3  // squared norm in two parts, scale
-#if CONSUMER == 0
-#define VALUES_BYTES 2048  // 16 rows x 32 columns of a warp
-#elif WIDE
-#define VALUES_BYTES 0
-#elif CONSUMER == 1
-#define VALUES_BYTES (64 * COLUMNS)  // sums of a warp's 16 rows
-#elif CONSUMER == 2
-#define VALUES_BYTES 256  // states of a warp's 16 rows
-#else
-#define VALUES_BYTES 768  // queue of a warp
-#endif
-#if POWERS
-#define COLUMN_PLANES 0  // they come with v
-#else
-#define COLUMN_PLANES (POINT_PLANES + COL_SLOTS + (SPREADS ? 1 + (FURTHER > 0) : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
-#endif
+// A warp has 16 rows x 32 columns of values, sums of 16 rows, their states, or a queue.
+#define VALUES_BYTES (CONSUMER == 0 ? 2048 : WIDE ? 0 : CONSUMER == 1 ? 64 * COLUMNS : CONSUMER == 2 ? 256 : 768)
+// What the epilogue reads of a column; POWERS have theirs with v.
+#define COLUMN_PLANES \
+  (POWERS ? 0 : POINT_PLANES + COL_SLOTS + (SPREADS ? 1 + (FURTHER > 0) : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
 // Rows of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
 #define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
 #define PLANE_ROW (TILE_N + (V_BY_PRODUCTS ? 8 : 0))

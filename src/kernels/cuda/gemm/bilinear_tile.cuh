@@ -34,7 +34,6 @@
 #include "gemm/bilinear_shared.cuh"
 #include "gemm/bilinear_walk.cuh"
 
-#if LAST_FEEDS
 MERCER_INLINE bool next_tile(Walk& walk) {
   while (walk.next())
     if (!walk.is_below()) return true;
@@ -55,6 +54,7 @@ MERCER_INLINE bool leaves_last(u32* leaving) {
 // The last of a tile's warps to have read the operands asks for the next tile's, which are on their way while values
 // are stored. Its columns have two places: those of the tile before are free by then. The first tile's are asked for
 // before it is known whether they carry the sums.
+template <class Consumer>
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, u32* leaving) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   const u64 x = descriptor(shared.stages + warp / 4 * 64 * ROW_BYTES);
@@ -75,7 +75,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
     const Walk tile = walk;
     more = next_tile(walk);
     const i64 m = tile.m0 + warp * 16;
-    PointNorm norms[2];
+    typename Consumer::Rows norms;
     load_norms(norms, a, m);
     consumer.start(a, m);
     float sum[SUMS];
@@ -88,7 +88,10 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   }
   consumer.finish(a.pairs.found);
 }
-#else
+
+// Tiles whose operands a warp of its own feeds. `Walk` and `Consumer` are those of the plan: what they lack is looked
+// up only where it is used.
+template <class Consumer, class Walk>
 MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& shared, bool high, int units, int rank) {
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const u64 x = descriptor((RESIDENT ? shared.rows : shared.stages) + group * 64 * ROW_BYTES);
@@ -97,11 +100,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   u32 columns_parity = 0, rows_parity = 0;
   Walk walk(a);
   Consumer consumer;
-#if POWERS
-  RatedRows norms;
-#else
-  PointNorm norms[2];
-#endif
+  typename Consumer::Rows norms;
 #if WEIGHT_MATRIX
   const WeightTile weights(a, shared);
   const auto fetch_ahead = [&](Walk ahead) {
@@ -113,66 +112,95 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   while (walk.next()) {
     if (walk.is_below()) continue;
     const i64 m = walk.m0 + rank * TILE_M + warp * 16;
-#if WIDE
-    if (walk.starts_range())  // elsewhere the norms are read as fast as spilled registers are
-#endif
-      load_norms(norms, a, m);
+    if constexpr (WIDE > 0) {
+      if (walk.starts_range()) load_norms(norms, a, m);
+    } else {
+      load_norms(norms, a, m);  // as fast as spilled registers are read
+    }
     consumer.start(a, m);
     float sum[SUMS];
-#if RESIDENT
-    if (walk.starts_range()) {
-      barrier_wait(shared.rows_full(), rows_parity);
-      rows_parity ^= 1;
+    if constexpr (RESIDENT)
+      if (walk.starts_range()) {
+        barrier_wait(shared.rows_full(), rows_parity);
+        rows_parity ^= 1;
+      }
+    if constexpr (BRIEF && WEIGHT_UNITS) {
+      run_both<BRIEF>(sum, consumer.weights, shared, ring, x, z);
+    } else if constexpr (BRIEF > 0) {
+      run_chunk<SINGLE, SINGLE ? 1 : BRIEF>(sum, shared, ring, x, z);
+    } else {
+      const int own_units = walk.end_unit(units) - walk.first_unit(units);
+      if constexpr (MERCER_QUICK)
+        add_units(sum, shared, ring, x, z, own_units, high);
+      else if (high)
+        add_units<true>(sum, shared, ring, x, z, own_units);
+      else
+        add_units<false>(sum, shared, ring, x, z, own_units);
     }
-#endif
-#if BRIEF && WEIGHT_UNITS
-    run_both(sum, consumer.weights, shared, ring, x, z);
-#elif BRIEF
-    run_chunk<SINGLE, SINGLE ? 1 : BRIEF>(sum, shared, ring, x, z);
-#else
-    const int own_units = walk.end_unit(units) - walk.first_unit(units);
-#if MERCER_QUICK
-    add_units(sum, shared, ring, x, z, own_units, high);
-#else
-    if (high)
-      add_units<true>(sum, shared, ring, x, z, own_units);
-    else
-      add_units<false>(sum, shared, ring, x, z, own_units);
-#endif
-#endif
-#if WEIGHT_UNITS && !BRIEF
-#if WEIGHT_UNITS <= 2
-    run_chunk<false, WEIGHT_UNITS>(consumer.weights, shared, ring, x, z);
-#elif MERCER_QUICK
-    add_units(consumer.weights, shared, ring, x, z, WEIGHT_UNITS, false);
-#else
-    add_units<false>(consumer.weights, shared, ring, x, z, WEIGHT_UNITS);
-#endif
-#endif
-#if RESIDENT
-    if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());
-#endif
+    if constexpr (WEIGHT_UNITS && !BRIEF) {
+      if constexpr (WEIGHT_UNITS <= 2)
+        run_chunk<false, WEIGHT_UNITS>(consumer.weights, shared, ring, x, z);
+      else if constexpr (MERCER_QUICK)
+        add_units(consumer.weights, shared, ring, x, z, WEIGHT_UNITS, false);
+      else
+        add_units<false>(consumer.weights, shared, ring, x, z, WEIGHT_UNITS);
+    }
+    if constexpr (RESIDENT)
+      if (walk.ends_range() && lane == 0) barrier_arrive(shared.rows_empty());
 #if WEIGHT_MATRIX
     weights.take(consumer.weights);
     fetch_ahead(walk);
 #endif
-#if COLUMN_PLANES
-    barrier_wait(shared.columns_full(), columns_parity);
-    columns_parity ^= 1;
-#endif
-#if JOINS_RANGES
-    if (join_ranges(a, walk, rank, sum))
-#endif
+    if constexpr (COLUMN_PLANES > 0) {
+      barrier_wait(shared.columns_full(), columns_parity);
+      columns_parity ^= 1;
+    }
+    if constexpr (JOINS_RANGES) {
+      if (join_ranges(a, walk, rank, sum)) consumer.take(a, shared, sum, m, walk, norms);
+    } else {
       consumer.take(a, shared, sum, m, walk, norms);
-#if COLUMN_PLANES
-    if (SPREADS) async_fence();  // nothing waits for the shares before
-    __syncwarp();
-    if (lane == 0) barrier_arrive(shared.columns_empty());
-#endif
+    }
+    if constexpr (COLUMN_PLANES > 0) {
+      if (SPREADS) async_fence();  // nothing waits for the shares before
+      __syncwarp();
+      if (lane == 0) barrier_arrive(shared.columns_empty());
+    }
   }
   consumer.finish(a.pairs.found);
 }
+
+// The multiplying warps, and the one that feeds them.
+template <class Consumer, class Walk>
+MERCER_INLINE void run_fed(const BilinearArguments& a, const BilinearShared& shared, int rank) {
+#if POWERS == 1
+  const bool stands = products_stand(*a.pairs.split) && halves_stand(a.pairs);
+  if (blockIdx.x == 0 && threadIdx.x == 0) tell_rated(*a.pairs.split, stands);
+#elif KEEPS
+  const bool stands = products_stand(*a.pairs.split) && may_be_kept(a);
+  if (!stands && blockIdx.x == 0 && threadIdx.x == 0) refuse_to_keep(a);
+#else
+  const bool stands = products_stand(*a.pairs.split) && !(AFTER_HALVES && a.pairs.split->rated == MERCER_RATED_YES);
 #endif
+  if (stands) {
+    const bool high = a.pairs.split->low == 0;
+    const int written = (int)a.units - WEIGHT_UNITS, units = high ? (written + 1) / 2 : written;
+    if (threadIdx.x / 32 >= FEED_WARP) {
+      if constexpr (BLOCKS == 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+      if (threadIdx.x == FEED_WARP * 32) feed<Walk>(a, shared, units, rank);
+    } else {
+      if constexpr (BLOCKS == 1) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+      multiply<Consumer, Walk>(a, shared, high, units, rank);
+    }
+  }
+}
+
+template <class Consumer, class Walk>
+MERCER_INLINE void run_warps(const BilinearArguments& a, const BilinearShared& shared, u8* memory, int rank) {
+  if constexpr (LAST_FEEDS)
+    multiply<Consumer>(a, shared, shared.leaving(memory));
+  else
+    run_fed<Consumer, Walk>(a, shared, rank);
+}
 
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BILINEAR_THREADS, BLOCKS)
     bilinear_tile(const __grid_constant__ BilinearArguments a) {
@@ -183,12 +211,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
       barrier_init(shared.full(s), 1);
       barrier_init(shared.empty(s), CLUSTER * FEED_WARP);
     }
-#if LAST_FEEDS
-    *shared.leaving(memory) = 0;
-#else
-    barrier_init(shared.columns_full(), 1);
-    barrier_init(shared.columns_empty(), FEED_WARP);
-#endif
+    if constexpr (LAST_FEEDS) {
+      *shared.leaving(memory) = 0;
+    } else {
+      barrier_init(shared.columns_full(), 1);
+      barrier_init(shared.columns_empty(), FEED_WARP);
+    }
     for (int s = 0; WIDE && s < V_STAGES; ++s) {
       barrier_init(shared.v_full(s), 1);
       barrier_init(shared.v_empty(s), CLUSTER * FEED_WARP);
@@ -205,34 +233,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(BIL
   else
     __syncthreads();
   wait_for_kernel_ahead();
-#if LAST_FEEDS
-  multiply(a, shared, shared.leaving(memory));
-#else
-#if POWERS == 1
-  const bool stands = products_stand(*a.pairs.split) && halves_stand(a.pairs);
-  if (blockIdx.x == 0 && threadIdx.x == 0) tell_rated(*a.pairs.split, stands);
-#elif KEEPS
-  const bool stands = products_stand(*a.pairs.split) && may_be_kept(a);
-  if (!stands && blockIdx.x == 0 && threadIdx.x == 0) refuse_to_keep(a);
-#else
-  const bool stands = products_stand(*a.pairs.split) && !(AFTER_HALVES && a.pairs.split->rated == MERCER_RATED_YES);
-#endif
-  if (stands) {
-    const bool high = a.pairs.split->low == 0;
-    const int written = (int)a.units - WEIGHT_UNITS, units = high ? (written + 1) / 2 : written;
-    if (threadIdx.x / 32 >= FEED_WARP) {
-#if BLOCKS == 1
-      asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-#endif
-      if (threadIdx.x == FEED_WARP * 32) feed(a, shared, units, rank);
-    } else {
-#if BLOCKS == 1
-      asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
-#endif
-      multiply(a, shared, high, units, rank);
-    }
-  }
-#endif
+  run_warps<Consumer, Walk>(a, shared, memory, rank);
   // A block's memory stays while another one may still write into it or arrive at it.
   if (CLUSTER > 1) cluster_barrier();
 }

@@ -6,27 +6,26 @@
 
 #define TILE_M 128
 
-#if CONSUMER == 0 || CONSUMER == 3
+// The columns of candidates are not in their order (candidates.cuh).
+template <bool OF_CANDIDATES>
+struct TileColumns {
+  MERCER_METHOD TileColumns(const BilinearArguments&) {}
+};
+
 // Tiles of a cluster, `group` strips of m together through n: those that run at the same time share their operands in
 // the second-level cache.
-struct Walk {
+template <bool OF_CANDIDATES>
+struct TileWalk : TileColumns<OF_CANDIDATES> {
   int strips, columns, group, step, left, first;  // left: tiles from the strips at `first` on, to the wanted one
   int ranges, range;
   i64 m0, n0;
   bool symmetric;
-#if CONSUMER == 3
-  const CandidateArguments& found;
-  i64 n;
-  MERCER_METHOD Walk(const BilinearArguments& a) : found(a.pairs.found), n(a.pairs.n) {
-#else
-  MERCER_METHOD Walk(const BilinearArguments& a) {
-#endif
+  MERCER_METHOD TileWalk(const BilinearArguments& a) : TileColumns<OF_CANDIDATES>(a) {
     strips = a.end_strip;
-#if CONSUMER == 3
-    columns = candidate_tiles(a.pairs.found, a.pairs.n);
-#else
-    columns = (int)((a.pairs.n + TILE_N - 1) / TILE_N);
-#endif
+    if constexpr (OF_CANDIDATES)
+      columns = this->count(a);
+    else
+      columns = (int)((a.pairs.n + TILE_N - 1) / TILE_N);
     group = a.group;
     symmetric = a.pairs.symmetric != 0;
     ranges = JOINS_RANGES ? a.ranges : 1;
@@ -46,11 +45,10 @@ struct Walk {
         const int tile = JOINS_RANGES ? left / ranges : left;
         range = JOINS_RANGES ? left % ranges : 0;
         m0 = (i64)(first + tile % rows) * (TILE_M * CLUSTER);
-#if CONSUMER == 3
-        n0 = candidate_column(found, n, tile / rows);
-#else
-        n0 = (i64)(begin + tile / rows) * TILE_N;
-#endif
+        if constexpr (OF_CANDIDATES)
+          n0 = this->first_of(tile / rows);
+        else
+          n0 = (i64)(begin + tile / rows) * TILE_N;
         return true;
       }
       left -= tiles;
@@ -64,12 +62,12 @@ struct Walk {
     return JOINS_RANGES ? (int)((i64)units * (range + 1) / ranges) : units;
   }
 };
-#else
+
 // Ranges of n one after the other, each with the tiles of a strip of m: what a range adds up stays with its block.
-struct Walk {
+struct RangeWalk {
   int strips, tiles, splits, step, unit, split, first, tile, end;
   i64 m0, n0;
-  MERCER_METHOD Walk(const BilinearArguments& a) {
+  MERCER_METHOD RangeWalk(const BilinearArguments& a) {
     strips = (int)((a.pairs.m + TILE_M * CLUSTER - 1) / (TILE_M * CLUSTER));
     tiles = (int)((a.pairs.n + TILE_N - 1) / TILE_N);
     splits = a.pairs.splits;
@@ -101,4 +99,5 @@ struct Walk {
   MERCER_METHOD int first_unit(int) const { return 0; }
   MERCER_METHOD int end_unit(int units) const { return units; }
 };
-#endif
+
+using Walk = Either<CONSUMER == 0 || CONSUMER == 3, TileWalk<CONSUMER == 3>, RangeWalk>;

@@ -11,10 +11,10 @@
 #include "gemm/bilinear_shared.cuh"
 #include "gemm/bilinear_values.cuh"
 #include "gemm/bilinear_walk.cuh"
+#include "gemm/rates.cuh"
 #include "gemm/wide_fold.cuh"
 
 #define WEIGHS (WEIGHT_UNITS > 0 || WEIGHT_MATRIX)
-#if WEIGHT_MATRIX
 // A matrix of weights: of the 16 rows of a warp those of the next tile are copied to shared memory while one is
 // multiplied with v, along the axis whose neighbours lie together, and read in the order of the sums. What is not there
 // is zero, or of a row that nobody stores.
@@ -78,23 +78,21 @@ struct WeightTile {
     __syncwarp();
   }
 };
-#endif
+
+struct RatedRows;  // rated_halves.cuh, rated_floats.cuh
 
 struct Consumer {
+  typedef Either<POWERS != 0, RatedRows, RowNorms> Rows;
   WideSums<BilinearShared> sums;
-#if WEIGHS
-  float weights[SUMS];
-#endif
-#if SPREADS
+  float weights[WEIGHS ? SUMS : 1];
+  // SPREADS alone has these.
   float spread[2];  // rows m and m + 8
-  bool allowed;                    // no sum of values needs a test
+  bool allowed;     // no sum of values needs a test
   float further[FURTHER + 1][2];
 
   MERCER_METHOD void weigh(float (&values)[16], int strip) {
-#if WEIGHS
 #pragma unroll
-    for (int i = 0; i < 16; ++i) values[i] *= weights[strip * 16 + i];
-#endif
+    for (int i = 0; WEIGHS && i < 16; ++i) values[i] *= weights[strip * 16 + i];
   }
   MERCER_METHOD void add_shares(const float (&values)[16], const FoldStrip& place) {
 #pragma unroll
@@ -132,33 +130,30 @@ struct Consumer {
     if (FURTHER == 0 || !is_there) return;
     const int plane = (POINT_PLANES + COL_SLOTS + 1) * PLANE_ROW;
     float times = shared_float(columns.columns + (plane + columns.own + place / 4 * 8 + place % 2) * 4);
-#if WEIGHS
-    times *= weights[strip * 16 + place];
-#endif
+    if (WEIGHS) times *= weights[strip * 16 + place];
 #pragma unroll
     for (int f = 0; f < FURTHER; ++f) {
       float& sum = sums[f][place / 2 % 2];
       sum = mul_add(outputs[1 + f], times, sum);
     }
   }
-#endif
 
   static MERCER_METHOD void start(const BilinearArguments&, i64) {}
   static MERCER_METHOD void finish(const CandidateArguments&) {}
 
-#if POWERS
+  // `Rated` are RatedRows.
+  template <class Rated>
   MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
-                          const Walk& walk, const RatedRows& x) {
+                          const Walk& walk, const Rated& x) {
     const PairArguments& p = a.pairs;
     const auto make = [&](float (&values)[16], int strip, int stage) {
       x.values(values, sum + strip * 16, StageNorms{sums.norms_of(shared, stage)}, p, m, walk.n0 + strip * 32);
     };
     sums.add_tile(a, shared, m + threadIdx.x % 32 / 4, walk, make,
-                  [&](int h) { return x.factor(h); });
+                  [&](int h, i64) { return x.factor(h); });
   }
-#else
   MERCER_METHOD void take(const BilinearArguments& a, const BilinearShared& shared, const float (&sum)[SUMS], i64 m,
-                          const Walk& walk, const PointNorm (&x)[2]) {
+                          const Walk& walk, const RowNorms& x) {
     const PairArguments& p = a.pairs;
     const int lane = threadIdx.x % 32;
     Params own;
@@ -168,50 +163,41 @@ struct Consumer {
 #pragma unroll
     for (int h = 0; h < 2; ++h) load_row_slots(row_slots[h], p, m + lane / 4 + 8 * h);
     const bool whole = walk.n0 + TILE_N <= p.n;
-#if SPREADS
-    if (walk.starts_sum()) {
+    if (SPREADS && walk.starts_sum()) {
       spread[0] = spread[1] = 0;
 #pragma unroll
       for (int f = 0; f < FURTHER; ++f) further[f][0] = further[f][1] = 0;
     }
     float of_tile[FURTHER + 1][2] = {};
-    if (walk.starts_range()) allowed = is_all_allowed(p, params);
-#else
-    constexpr bool allowed = false;  // powers of two are all that has an allowance
-#endif
+    if (!SPREADS)
+      allowed = false;  // powers of two are all that has an allowance
+    else if (walk.starts_range())
+      allowed = is_all_allowed(p, params);
     const auto make = [&](float (&values)[16], int strip, int) {
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
-#if SPREADS && (FURTHER || BESIDE)
       strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed,
                    [&](int at, const REAL (&outputs)[OUTPUTS]) {
+                     if (!SPREADS || (!FURTHER && !BESIDE)) return;
                      const bool is_there = whole || place.has(p, at / 4, at % 2);
                      add_further(of_tile, at, outputs, strip, place, is_there);
-#if BESIDE
-                     sums.beside[at] = is_there ? outputs[1 + FURTHER] : 0.0f;
-#endif
+                     if constexpr (BESIDE > 0) sums.beside[at] = is_there ? outputs[1 + FURTHER] : 0.0f;
                    });
-#else
-      strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed);
-#endif
       if (!whole) {
 #pragma unroll
         for (int i = 0; i < 16; ++i)
           if (!place.has(p, i / 4, i % 2)) values[i] = 0;
       }
-#if SPREADS
-      weigh(values, strip);
-      add_shares(values, place);
-#endif
+      if constexpr (SPREADS) {
+        weigh(values, strip);
+        add_shares(values, place);
+      }
     };
-    sums.add_tile(a, shared, m + lane / 4, walk, make, [](int) { return 1.0f; });
-#if SPREADS
+    sums.add_tile(a, shared, m + lane / 4, walk, make, [](int, i64) { return 1.0f; });
 #pragma unroll
     for (int f = 0; f < FURTHER; ++f) {
       further[f][0] += of_tile[f][0];
       further[f][1] += of_tile[f][1];
     }
-    if (walk.ends_sum()) store(a, m + lane / 4, walk);
-#endif
+    if (SPREADS && walk.ends_sum()) store(a, m + lane / 4, walk);
   }
-#endif
 };

@@ -44,14 +44,12 @@ MERCER_INLINE void repair_together(const PairArguments& a, const RepairRun& run,
   direct_sums<COUNT, 4, COUNT == 1 ? 4 : 2>(sums, a, m, n);
 #pragma unroll
   for (int c = 0; threadIdx.x % 32 == 0 && c < COUNT; ++c) store_pair(a, (REAL)sums[c], m, n[c]);
-#if GUARDED
 #pragma unroll
-  for (int c = 0; c < COUNT; ++c) {
+  for (int c = 0; GUARDED && c < COUNT; ++c) {
     const REAL sum = (REAL)sums[c];
     __syncwarp();
     if (is_out_of_range(&sum)) store_safely(a, m, n[c]);
   }
-#endif
 }
 
 // Neighbours that share a row load its values once for up to four of them.

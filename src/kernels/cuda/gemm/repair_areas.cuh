@@ -121,8 +121,7 @@ extern "C" __global__ void __launch_bounds__(AREA_THREADS, 1) repair_areas(const
       sum_area_pairs(sums, a, list, first, left, shared_address(memory));
       for (u32 at = threadIdx.x; at < left; at += AREA_THREADS)
         store_pair(a, sums[at], list.row(first + at), list.column(first + at));
-#if GUARDED
-      for (u32 at = threadIdx.x / 32 * 32; at < left; at += AREA_THREADS) {
+      for (u32 at = threadIdx.x / 32 * 32; GUARDED && at < left; at += AREA_THREADS) {
         const u32 own = at + threadIdx.x % 32;
         __syncwarp();
         for (u32 far = __ballot_sync(0xffffffffu, own < left && is_out_of_range(sums + own)); far; far &= far - 1) {
@@ -130,7 +129,6 @@ extern "C" __global__ void __launch_bounds__(AREA_THREADS, 1) repair_areas(const
           store_safely(a, list.row(pair), list.column(pair));
         }
       }
-#endif
     }
   }
 }

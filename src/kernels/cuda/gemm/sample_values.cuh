@@ -9,6 +9,7 @@
 #include "common/split_precision.cuh"
 #include "gemm/bilinear_pairs.cuh"
 #include "gemm/bilinear_values.cuh"
+#include "gemm/rates.cuh"
 #include "pairs/row_sums.cuh"
 
 extern "C" __global__ void __launch_bounds__(256) sample_values(const __grid_constant__ BilinearArguments a) {
@@ -16,24 +17,25 @@ extern "C" __global__ void __launch_bounds__(256) sample_values(const __grid_con
   const PairArguments& p = a.pairs;
   const float* params = member_params(p, 0);
   if (blockIdx.x == 0 && threadIdx.x == 0) p.split->at_zero = value_at_zero(p, params);
-#if HAS_RATE
-  const float rate = rate_of_squares(params);
-  if (blockIdx.x == 0 && threadIdx.x == 0) p.split->rate = rate;
-  if (!(rate <= -LEAST_RATE && rate >= -MOST_RATE)) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) p.split->sampled = MERCER_NO_PRODUCTS;
-    return;
+  float rate = 0;
+  if constexpr (HAS_RATE) {
+    rate = rate_of_squares(params);
+    if (blockIdx.x == 0 && threadIdx.x == 0) p.split->rate = rate;
+    if (!(rate <= -LEAST_RATE && rate >= -MOST_RATE)) {
+      if (blockIdx.x == 0 && threadIdx.x == 0) p.split->sampled = MERCER_NO_PRODUCTS;
+      return;
+    }
   }
-#endif
   const u32 pair = (blockIdx.x * 256 + threadIdx.x) / 32;
   const i64 m = (i64)((u64)pair * (u64)p.m / MERCER_SAMPLED_PAIRS);
   const i64 n = (i64)((u64)((pair + 1) * 2654435761u) * (u64)p.n >> 32);
   const float square = (float)direct_sum<1>(p, m, n) / FACTOR;
   const float norms = (a.x.norm[m] + a.z.norm[n]) + (a.x.norm_tail[m] + a.z.norm_tail[n]);
   const bool cancels = !(square + slack_of_pairs(params) >= CANCELS_BELOW * norms);
-#if HAS_RATE
-  // Some of all pairs are further out than those of a sample.
-  const bool is_beyond = fabsf(rate * (norms - square)) > MOST_POWER / 1.6f;
-  if (threadIdx.x % 32 == 0 && is_beyond) p.split->rated = MERCER_RATED_NEVER;
-#endif
+  if constexpr (HAS_RATE) {
+    // Some of all pairs are further out than those of a sample.
+    const bool is_beyond = fabsf(rate * (norms - square)) > MOST_POWER / 1.6f;
+    if (threadIdx.x % 32 == 0 && is_beyond) p.split->rated = MERCER_RATED_NEVER;
+  }
   if (threadIdx.x % 32 == 0 && cancels && p.split->sampled != MERCER_NO_PRODUCTS) atomicAdd(&p.split->sampled, 1u);
 }

@@ -20,29 +20,28 @@
 #include "gemm/bilinear_walk.cuh"
 #include "gemm/wide_pieces.cuh"
 
+#define BESIDE_SUMS (BESIDE > 0 ? BESIDE / 2 : 1)
+
 template <class Shared>
 struct WideSums {
   float total[WIDE / 2];
-#if BESIDE
+  // BESIDE alone has these.
   float beside[16];  // second values of the strip, which `make` gives too
-  float total_beside[BESIDE / 2];
-#endif
+  float total_beside[BESIDE_SUMS];
   Ring<V_STAGES> ring;
 
   MERCER_METHOD WideSums() : ring{0, 0} {}
 
   // Adds a tile; make(values, strip, stage) gives 16 values of the strip whose v lies in the stage, 0 where there is no
-  // column. Rows m and m + 8. Sums are stored times factor(0) and factor(1).
+  // column. Rows m and m + 8. Sums are stored times factor(0 or 1, their row).
   template <class Make, class Factor>
   MERCER_METHOD void add_tile(const BilinearArguments& a, const Shared& shared, i64 m, const Walk& walk,
                               const Make& make, const Factor& factor) {
     if (walk.starts_sum()) {
 #pragma unroll
       for (int i = 0; i < WIDE / 2; ++i) total[i] = 0;
-#if BESIDE
 #pragma unroll
       for (int i = 0; i < BESIDE / 2; ++i) total_beside[i] = 0;
-#endif
     }
     Pieces pieces;
     float part[WIDE / 2];
@@ -55,32 +54,32 @@ struct WideSums {
       make(values, strip, stage);
       // The products of the strip before were on their way meanwhile.
       if (strip > 0) end(part, pieces, shared, before);
-#if BESIDE
-      barrier_wait(shared.v_full(stage), ring.parity);
       Pieces own;
-      float own_part[BESIDE / 2];
-      own.split(beside);
-      begin(own_part, own, shared, stage, WIDE);
-      pieces.split(values);
-#else
-      pieces.split(values);
-      if (!Shared::NORMS_WITH_V) barrier_wait(shared.v_full(stage), ring.parity);
-#endif
+      float own_part[BESIDE_SUMS];
+      if constexpr (BESIDE > 0) {
+        barrier_wait(shared.v_full(stage), ring.parity);
+        own.split(beside);
+        begin(own_part, own, shared, stage, WIDE);
+        pieces.split(values);
+      } else {
+        pieces.split(values);
+        if (!Shared::NORMS_WITH_V) barrier_wait(shared.v_full(stage), ring.parity);
+      }
       ring.advance();
       begin(part, pieces, shared, stage, 0);
-#if BESIDE
-      products_wait<1>();
-      add(total_beside, own_part, own, shared, stage, WIDE);
-#endif
+      if constexpr (BESIDE > 0) {
+        products_wait<1>();
+        add(total_beside, own_part, own, shared, stage, WIDE);
+      }
       before = stage;
     }
     end(part, pieces, shared, before);
     if (!walk.ends_sum()) return;
     store_sums(a.pairs, m, walk, total, factor);
-#if BESIDE
-    float* const to = a.beside + (i64)walk.split * a.beside_columns * a.pairs.partial_ld;
-    store_columns(to, a.beside_columns, a.pairs, m, walk, total_beside, [](int) { return 1.0f; });
-#endif
+    if constexpr (BESIDE > 0) {
+      float* const to = a.beside + (i64)walk.split * a.beside_columns * a.pairs.partial_ld;
+      store_columns(to, a.beside_columns, a.pairs, m, walk, total_beside, [](int, i64) { return 1.0f; });
+    }
   }
 
   // Numbers behind the pieces: of halves the columns' powers of two, and the norms of the points.
@@ -113,31 +112,30 @@ struct WideSums {
 
   MERCER_METHOD void end(float (&part)[WIDE / 2], const Pieces& pieces, const Shared& shared, int stage) {
     products_wait<0>();
-#if HALVES
+    if constexpr (HALVES) {
 #pragma unroll
-    for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
-    const u32 scales = numbers_of(shared, stage) + threadIdx.x % 4 * 8;
+      for (int i = 0; i < WIDE / 2; ++i) keep(part[i]);
+      const u32 scales = numbers_of(shared, stage) + threadIdx.x % 4 * 8;
 #pragma unroll
-    for (int i = 0; i < WIDE / 2; i += 4) {
-      const float2 scale = shared_pair(scales + i * 8);
+      for (int i = 0; i < WIDE / 2; i += 4) {
+        const float2 scale = shared_pair(scales + i * 8);
 #pragma unroll
-      for (int h = i; h < i + 4; h += 2) {
-        total[h] = mul_add(part[h], scale.x, total[h]);
-        total[h + 1] = mul_add(part[h + 1], scale.y, total[h + 1]);
+        for (int h = i; h < i + 4; h += 2) {
+          total[h] = mul_add(part[h], scale.x, total[h]);
+          total[h + 1] = mul_add(part[h + 1], scale.y, total[h + 1]);
+        }
       }
+      async_fence();
+    } else {
+      add(total, part, pieces, shared, stage, 0);
+      if (Shared::NORMS_WITH_V) async_fence();
     }
-    async_fence();
-#else
-    add(total, part, pieces, shared, stage, 0);
-    if (Shared::NORMS_WITH_V) async_fence();
-#endif
     __syncwarp();
     if (threadIdx.x % 32 < CLUSTER) release_v(shared, stage);
   }
 
-#if !HALVES
   template <int COUNT>
-  static MERCER_METHOD void add(float (&total)[COUNT], float (&part)[COUNT], const Pieces& pieces,
+  static MERCER_METHOD void add(float (&total)[COUNT], float (&part)[COUNT], const FloatPieces& pieces,
                                 const Shared& shared, int stage, int first) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) keep(part[i]);
@@ -153,7 +151,6 @@ struct WideSums {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) total[i] += part[i];
   }
-#endif
 
   static MERCER_METHOD void release_v(const Shared& shared, int stage) {
     if (CLUSTER > 1)
@@ -167,10 +164,9 @@ struct WideSums {
     return (u64)(128 / 16) << 32 | (u64)V_COLUMNS << 16 | (u64)((stage & 0x3ffff) >> 4);
   }
 
-#if !HALVES
   // The sums of `part` again, without products of matrices.
   template <int COUNT>
-  static MERCER_METHOD void add_each(float (&part)[COUNT], const Pieces& pieces, u32 first) {
+  static MERCER_METHOD void add_each(float (&part)[COUNT], const FloatPieces& pieces, u32 first) {
     const int lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int e = 0; e < 2 * COUNT; ++e) {
@@ -195,8 +191,6 @@ struct WideSums {
       }
     }
   }
-
-#endif
 };
 
 // A block of the cluster fetches its part of each 32 columns' v for all.

@@ -9,9 +9,8 @@
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WIDE_THREADS, BLOCKS)
     wide_tile(const __grid_constant__ BilinearArguments a) {
   extern __shared__ __align__(1024) u8 memory[];
-#if EXPANDED
-  if (a.pairs.expanded->stands != (EXPANDED == 1)) return;
-#endif
+  if constexpr (EXPANDED != 0)
+    if (a.pairs.expanded->stands != (EXPANDED == 1)) return;
   const WideShared shared(shared_address(memory));
   if (threadIdx.x == 0) {
     for (int s = 0; s < V_STAGES; ++s) {
@@ -27,14 +26,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WID
   else
     __syncthreads();
   if (threadIdx.x / 32 >= FEED_WARP) {
-#if BLOCKS == 1
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
-#endif
+    if constexpr (BLOCKS == 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     if (threadIdx.x == FEED_WARP * 32) feed(a, shared, rank);
   } else {
-#if BLOCKS == 1
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
-#endif
+    if constexpr (BLOCKS == 1) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
     multiply(a, shared, rank);
   }
   if (CLUSTER > 1) cluster_barrier();

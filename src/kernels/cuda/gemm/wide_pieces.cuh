@@ -9,25 +9,21 @@
 
 #include "common/arguments.h"
 #include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
 #include "gemm/bilinear_walk.cuh"
 
-#if HALVES
-#define V_STEPS 2
-#else
-#define V_STEPS 4
-#endif
+#define V_STEPS (HALVES ? 2 : 4)
 #define V_COLUMNS (WIDE + BESIDE)  // of the image
 #define V_PIECE_BYTES (V_COLUMNS * 32)
 #define V_STEP_BYTES (2 * V_PIECE_BYTES)
 
-#if HALVES
 // Values of a strip as left operands, [step of 16 columns]: register i of four has row i % 2 of the lane and its two
 // columns of eight, the first ones or those behind.
-struct Pieces {
-  u32 high[V_STEPS][4], low[V_STEPS][4];
+struct HalfPieces {
+  u32 high[2][4], low[2][4];
   MERCER_METHOD void split(const float (&values)[16]) {
 #pragma unroll
-    for (int j = 0; j < V_STEPS; ++j)
+    for (int j = 0; j < 2; ++j)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* pair = values + j * 8 + i / 2 * 4 + i % 2 * 2;
@@ -35,11 +31,10 @@ struct Pieces {
       }
   }
 };
-#else
 // Values of a strip as left operands, [step of eight columns]: element i of four has row i % 2 and column i / 2 of the
 // lane.
-struct Pieces {
-  u32 high[V_STEPS][4], low[V_STEPS][4];
+struct FloatPieces {
+  u32 high[4][4], low[4][4];
   MERCER_METHOD void split(const float (&values)[16]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
@@ -55,14 +50,14 @@ struct Pieces {
     return fabsf(first) < INFINITY ? first + float_of(low[j][q * 2 + h]) : first;
   }
 };
-#endif
+using Pieces = Either<HALVES, HalfPieces, FloatPieces>;
 
 // The second row of a lane, from its first one: those of the fragments, but where a kernel has them otherwise.
 #ifndef SECOND_ROW
 #define SECOND_ROW 8
 #endif
 
-// Stores a lane's rows of `columns` columns, from m on, times factor(0) and factor(1), to a range's part of an array. A
+// Stores a lane's rows of `columns` columns, from m on, times factor(0 or 1, its row), to a range's part of an array. A
 // range's later sums are added to the earlier ones, by the thread that stored those.
 template <int COUNT, class Factor>
 MERCER_INLINE void store_columns(float* partial, int columns, const PairArguments& p, i64 m, const Walk& walk,
@@ -73,11 +68,7 @@ MERCER_INLINE void store_columns(float* partial, int columns, const PairArgument
     const i64 row = m + i % 4 / 2 * SECOND_ROW;
     if (e >= columns || row >= p.m) continue;
     float& to = partial[e * p.partial_ld + row];
-#if EXPANDED == 1
-    const float sum = total[i] * p.row_factors[row];
-#else
-    const float sum = total[i] * factor(i % 4 / 2);
-#endif
+    const float sum = total[i] * factor(i % 4 / 2, row);
     to = walk.is_first_sum() ? sum : to + sum;
   }
 }

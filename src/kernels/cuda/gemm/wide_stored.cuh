@@ -119,6 +119,6 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
       const i64 n = walk.n0 + strip * 32;
       stored.take(values, stored.ahead[strip % AHEAD], n, p.n - n);
     };
-    sums.add_tile(a, shared, m, walk, make, [](int) { return 1.0f; });
+    sums.add_tile(a, shared, m, walk, make, [](int, i64) { return 1.0f; });
   }
 }

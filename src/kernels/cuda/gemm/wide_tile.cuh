@@ -73,9 +73,8 @@ MERCER_INLINE void feed(const BilinearArguments& a, const WideShared& shared, in
   }
 }
 
-#if EXPANDED != 1
 // What a lane has of its two rows.
-struct Rows {
+struct PointRows {
   REAL x[2][EXACT_FEATURES][X_STREAMS + (X_STREAMS == 0)], slots[2][ROW_SLOTS + 1];
   MERCER_METHOD void load(const PairArguments& p, i64 first) {
 #pragma unroll
@@ -93,13 +92,11 @@ struct Rows {
 };
 
 // Values of rows m, m + 8 and of 16 columns, from column `own` of the tile on: [j][h][q] as in bilinear_pairs.cuh.
-MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const WideShared& shared, const Rows& rows,
-                             const REAL* params, int stage, i64 m, i64 n0, int own) {
+MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const WideShared& shared,
+                             const PointRows& rows, const REAL* params, int stage, i64 m, i64 n0, int own) {
   const REAL* const weights = (const REAL*)p.w;
   const REAL features = (REAL)p.features;
-#if GUARDED
   u32 marked = 0;
-#endif
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     const int column = own + 8 * j;
@@ -133,13 +130,10 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
       REAL outputs[OUTPUTS];
       epilogue(outputs, acc[i], rows.slots[i / 2], cols[i % 2], params, (REAL)(m + 8 * (i / 2) + p.i_offset),
                (REAL)(n0 + column + i % 2 + p.j_offset), features);
-#if GUARDED
       if (is_out_of_range(acc[i])) marked |= 1u << (j * 4 + i);
-#endif
       values[j * 4 + i] = outputs[0];
     }
   }
-#if GUARDED
 #pragma unroll 1
   for (; marked; marked &= marked - 1) {
     const int place = __ffs(marked) - 1;
@@ -150,16 +144,15 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
     for (int i = 0; i < 16; ++i)
       if (i == place) values[i] = again[0];
   }
-#endif
 }
-#endif
 
+struct ExpandedRows;  // expanded_powers.cuh
+
+template <class Rows = Either<EXPANDED == 1, ExpandedRows, PointRows>>
 MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared, int rank) {
   const PairArguments& p = a.pairs;
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-#if EXPANDED != 1
   const REAL* const params = params_of(p, 0);
-#endif
   Ring<PANEL_STAGES> ring = {0, 0};
   Walk walk(a);
   WideSums<WideShared> sums;
@@ -169,22 +162,20 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
     const i64 m = walk.m0 + rank * TILE_M + warp * 16 + lane / 4;
     if (walk.starts_range()) rows.load(p, m);
     barrier_wait(shared.panels_full(ring.stage), ring.parity);
-#if EXPANDED == 1
-    const auto make = [&](float (&values)[16], int strip, int) {
-      powers_of(values, rows, shared.panel(ring.stage) + strip * (32 * POINT_BYTES));
-    };
-#else
     const bool whole = walk.n0 + TILE_N <= p.n;
     const auto make = [&](float (&values)[16], int strip, int) {
-      const int own = strip * 32 + lane % 4 * 2;
-      values_of(values, p, shared, rows, params, ring.stage, m, walk.n0, own);
-      if (whole) return;
+      if constexpr (EXPANDED == 1) {
+        powers_of(values, rows, shared.panel(ring.stage), strip);
+      } else {
+        const int own = strip * 32 + lane % 4 * 2;
+        values_of(values, p, shared, rows, params, ring.stage, m, walk.n0, own);
+        if (whole) return;
 #pragma unroll
-      for (int i = 0; i < 16; ++i)
-        if (walk.n0 + own + i / 4 * 8 + i % 2 >= p.n) values[i] = 0;
+        for (int i = 0; i < 16; ++i)
+          if (walk.n0 + own + i / 4 * 8 + i % 2 >= p.n) values[i] = 0;
+      }
     };
-#endif
-    sums.add_tile(a, shared, m, walk, make, [](int) { return 1.0f; });
+    sums.add_tile(a, shared, m, walk, make, [&](int, i64 row) { return EXPANDED == 1 ? p.row_factors[row] : 1.0f; });
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.panels_empty(ring.stage));
     ring.advance();

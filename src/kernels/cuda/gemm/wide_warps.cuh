@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(WARP_THREADS, BLOCKS)
       for (int ahead = 0; ahead < AHEAD; ++ahead)
         if (walk.first + ahead < walk.end) fetch(a, stages, ring, ahead, walk.first + ahead);
     }
-    Rows rows[GROUPS];
+    ExpandedRows rows[GROUPS];
 #pragma unroll
     for (int g = 0; g < GROUPS; ++g) rows[g].load(p, m + 16 * g);
     int tile = walk.first;
@@ -130,7 +130,8 @@ extern "C" __global__ void __launch_bounds__(WARP_THREADS, BLOCKS)
         ring.advance();
       }
 #pragma unroll
-      for (int g = 0; g < GROUPS; ++g) store_sums(p, m + 16 * g, walk, total[g], 1.0f);
+      for (int g = 0; g < GROUPS; ++g)
+        store_sums(p, m + 16 * g, walk, total[g], [&](int, i64 row) { return p.row_factors[row]; });
     }
   }
 }

@@ -15,6 +15,7 @@
 
 #define QUEUE 64
 struct Consumer {
+  typedef RowNorms Rows;
   float bound[2];
   u32 queue, queued;  // [QUEUE] keys, then rows
 
@@ -46,9 +47,7 @@ struct Consumer {
       if (__any_sync(0xffffffffu, mask != 0)) far = repair_pairs(values, p, m, n0 + part * 32, mask);
       const FoldStrip strip = {shared.columns, part * 32 + lane % 4 * 2, m + lane / 4, n0};
       values_of_strip(values, row_slots, params, p, strip);
-#if GUARDED
-      take_safe_values(values, p, m, n0 + part * 32, far);
-#endif
+      if constexpr (GUARDED) take_safe_values(values, p, m, n0 + part * 32, far);
       // Minima of both rows: comparisons into one predicate would wait for each other.
       float least[4];
 #pragma unroll

@@ -30,6 +30,17 @@ MERCER_INLINE i64 candidate_column(const CandidateArguments& found, i64 n, int t
   return block * MERCER_COLUMN_BLOCK + tile % kTiles * TILE_N;
 }
 
+// The tiles of columns that are looked at, for a walk over tiles of products (bilinear_walk.cuh).
+template <bool OF_CANDIDATES> struct TileColumns;
+template <>
+struct TileColumns<true> {
+  const CandidateArguments& found;
+  i64 n;
+  MERCER_METHOD TileColumns(const BilinearArguments& a) : found(a.pairs.found), n(a.pairs.n) {}
+  MERCER_METHOD int count(const BilinearArguments& a) const { return candidate_tiles(a.pairs.found, a.pairs.n); }
+  MERCER_METHOD i64 first_of(int tile) const { return candidate_column(found, n, tile); }
+};
+
 #define NO_VALUE float_of(0x7fffffffu)  // NaN: not below any bound
 MERCER_INLINE float candidate_bound(const PairArguments& p, i64 m) {
   return m < p.m ? p.found.bounds[m] : NO_VALUE;

@@ -51,26 +51,19 @@ MERCER_INLINE float pair_value(const PairArguments& p, i64 m, i64 n) {
       update(acc, xs, zs, READS_WEIGHTS ? ((const REAL*)p.w)[k] : (REAL)0, at.row, at.col, at.params, at.i, at.j,
              at.features);
     }
-#if !BYTES
 #pragma unroll
-    for (int s = 0; s < STATES; ++s)
+    for (int s = 0; !BYTES && s < STATES; ++s)
       if (is_promoted(s)) {
         total[s] += acc[s];
         acc[s] = 0;
       }
-#endif
   }
-#if BYTES
-  acc[0] = (float)bits_of(acc[0]);
-#else
+  if constexpr (BYTES) acc[0] = (float)bits_of(acc[0]);
 #pragma unroll
-  for (int s = 0; s < STATES; ++s)
+  for (int s = 0; !BYTES && s < STATES; ++s)
     if (is_promoted(s)) acc[s] = (REAL)total[s];
-#endif
-#if GUARDED
   REAL outputs[OUTPUTS];
   if (is_out_of_range(acc) && has_safe_values(outputs, p, params_of(p, 0), m, n, 0, 0)) return outputs[0];
-#endif
   return at.value(acc);
 }
 
@@ -82,10 +75,8 @@ MERCER_INLINE void compute_again(u64* keys, u32 count, const PairArguments& p, i
     const i64 n = (u32)keys[i];
     const REAL sum = (REAL)direct_sum<1>(p, m, n);
     float value = PairPoints(p, m, n).value(&sum);
-#if GUARDED
     REAL outputs[OUTPUTS];
     if (is_out_of_range(&sum) && has_safe_values(outputs, p, params_of(p, 0), m, n, 0, 0)) value = outputs[0];
-#endif
     __syncwarp();  // all have read the key
     if (threadIdx.x % 32 == 0) keys[i] = candidate_key(value, n);
   }

@@ -15,8 +15,7 @@
 #define MOST_TERM 40.0f             // of 2^t: EXPANDED_TOLERANCE keeps t below 37
 #define MOST_VALUE 0x1p60f          // of v and f(0), and the inverse of f(0): sums of 2^30 terms stay finite
 
-#if TIMES_MANY
-// The largest magnitude of a whole power, EXPANDED_EXPONENT with it.
+// The largest magnitude of a whole power, EXPANDED_EXPONENT with it, where there are many columns.
 MERCER_INLINE float whole_power(const ExpandedState& s) {
   return fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1])) + 1 + EXPANDED_EXPONENT;
 }
@@ -42,27 +41,24 @@ MERCER_INLINE float pieces_lose(const ExpandedState& s) {
   const float exponent = g * (u * u + 2 * u * float_of(s.offset) + float_of(s.spread));
   return exp2_unit(exponent - 23 - EXPANDED_EXPONENT) + float_of(s.peaks) * exp2_unit(exponent - 39);
 }
-#endif
 
-MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
-#if TIMES_MANY
+// What the exponent of a pair loses, and with it the pair.
+MERCER_INLINE float exponents_lose(const ExpandedState& s) {
+  if (!TIMES_MANY)
+    return 0.6931472f * 0x1p-24f *
+           (2 * fabsf(s.rate) * sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1])));
   // An exponent is truncated by the product of rests, or rounded, to 24 digits of itself; that of a small value loses
   // no more than the value may. Rests lose 2^-24 of themselves, and 2^-34 of the product of both norms.
   const float of_pair = 2 * fabsf(s.rate) * sqrtf(float_of(s.most[0])) * sqrtf(float_of(s.most[1]));
-  const float lost = 0.6931472f * ((RESTS_APART ? 0x1p-21f : 0x1p-20f) + 0x1p-31f * of_pair);
-#else
-  const float rounded =
-      2 * fabsf(s.rate) * sqrtf(float_of(s.most_partial[0])) * sqrtf(float_of(s.most_partial[1]));
-  const float lost = 0.6931472f * 0x1p-24f * rounded;
-#endif
+  return 0.6931472f * ((RESTS_APART ? 0x1p-21f : 0x1p-20f) + 0x1p-31f * of_pair);
+}
+
+MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
+  const float lost = exponents_lose(s);
   const float exponent = fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1]));
   const bool carries_v = TIMES_MANY || float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + MOST_TERM);
   const bool carries_f = fabsf(s.at_zero) <= MOST_VALUE && fabsf(s.at_zero) >= 1 / MOST_VALUE;
-#if TIMES_MANY
-  const float tolerance = EXPANDED_TOLERANCE - pieces_lose(s);
-#else
-  const float tolerance = EXPANDED_TOLERANCE;
-#endif
+  const float tolerance = TIMES_MANY ? EXPANDED_TOLERANCE - pieces_lose(s) : EXPANDED_TOLERANCE;
   return s.rate < 0 && lost <= tolerance && exponent <= MOST_EXPONENT && carries_v &&
          float_of(s.most_v) <= MOST_VALUE && carries_f;
 }
@@ -94,7 +90,6 @@ extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments 
   if (lane == 0) a.expanded->centre[k] = median;
 }
 
-#if TIMES_MANY
 // All threads of the block, with |v| of their points, sizes of the pieces, |w|^2 and w.
 MERCER_INLINE void find_spread(ExpandedState& state, float v, float piece, float norm,
                                const float (&w)[FEATURES_OF_EXPANDED]) {
@@ -126,7 +121,6 @@ MERCER_INLINE void find_spread(ExpandedState& state, float v, float piece, float
   atomicMax(&state.offset, bits_of(sqrtf(offset)));
   atomicMax(&state.peaks, bits_of(all[kSums] / all[0]));
 }
-#endif
 
 // What a block found out about its points, told by one thread of it; that of the last block decides.
 MERCER_INLINE void tell_points(ExpandedState& state, int side, u32 most, u32 most_partial, u32 least_v, u32 most_v) {
@@ -151,9 +145,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
   if (threadIdx.x == 0) most = most_partial = most_v = 0, least_v = bits_of(1.0f);
   __syncthreads();
   double norm = 0;
-#if TIMES_MANY
   float w[FEATURES_OF_EXPANDED] = {};
-#endif
   if (point < ld) {
     const auto place = [&](i64 own) { return own / MERCER_PANEL * a.k * MERCER_PANEL + own % MERCER_PANEL; };
     const REAL* from = (const REAL*)(side == 0 ? a.x : a.z) + place(point);
@@ -162,17 +154,11 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
     double in_sum = 0, partial = 0;
 #pragma unroll
     for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) {
-#if WEIGHTED
-      const float weight = weight_of(((const REAL*)a.w)[k]);
-#else
-      const float weight = 1;
-#endif
+      const float weight = WEIGHTED ? weight_of(((const REAL*)a.w)[k]) : 1;
       const float value =
           point < count ? (from[k * MERCER_PANEL] - a.expanded->centre[k]) * weight * times : 0.0f;
       to[k * MERCER_PANEL] = value;
-#if TIMES_MANY
       w[k] = value;
-#endif
       const double rounded = (double)value / (double)times;
       norm += rounded * rounded;
       in_sum = (k == FIRST_FEATURES ? 0 : in_sum) + rounded * rounded;
@@ -187,19 +173,15 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
   const double power = (double)a.expanded->rate * norm, whole = TIMES_MANY ? floor(power) : 0;
   const double factor = exp2(power - whole);
   if (side == 0 && point < ld) a.row_factors[point] = (float)((double)a.expanded->at_zero * factor);
-#if TIMES_MANY
-  if (side == 1 && point < ld)
+  if (TIMES_MANY && side == 1 && point < ld)
     a.z_powers[point] = (int)fmax(whole, -2.0 * MOST_EXPONENT) + EXPANDED_EXPONENT;
-#endif
   for (int e = 0; side == 1 && e < a.columns; ++e) {
     const float v = point < count ? ((const REAL*)a.v)[e * a.v_ld + point] : 0.0f, size = fabsf(v);
     const float piece = (float)((double)v * factor);
     if (size > 0) atomicMin(&least_v, bits_of(size));
     atomicMax(&most_v, bits_of(size));
     if (point < a.z_ld) a.v_expanded[e * a.v_ld + point] = piece;
-#if TIMES_MANY
-    find_spread(*a.expanded, size, fabsf(piece), __double2float_ru(norm), w);
-#endif
+    if constexpr (TIMES_MANY) find_spread(*a.expanded, size, fabsf(piece), __double2float_ru(norm), w);
   }
   __syncthreads();
   if (threadIdx.x == 0) tell_points(*a.expanded, side, most, most_partial, least_v, most_v);

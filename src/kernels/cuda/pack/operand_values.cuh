@@ -47,9 +47,6 @@ MERCER_INLINE void write_scale(SplitState* state, const UniformScale& scale) {
 template <class T, class Arguments>
 MERCER_INLINE T multiplier(const Arguments& a, int side, i64 k) {
   const T scale = SQUARES || side == 0 ? (T)a.state->scale : (T)1;
-#if WEIGHTED
+  if (!WEIGHTED) return scale;
   return SQUARES || side == 0 ? weight_of(a.weights[k]) * scale : (T)1;
-#else
-  return scale;
-#endif
 }

@@ -18,11 +18,10 @@
 #include "common/prelude.cuh"
 #include "common/split_precision.cuh"
 #include "pack/pack_slices.cuh"
+#include "pack/panel_range.cuh"
 
 extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_constant__ PackBothArguments both) {
-#if !EARLY
-  wait_for_kernel_ahead();
-#endif
+  if constexpr (!EARLY) wait_for_kernel_ahead();
   const PackArguments& a = both.side[blockIdx.z];
   if (a.products != nullptr && products_stand(*a.products) && !a.products->wants_panels) return;
   if (blockIdx.x >= a.blocks * a.sets) return;
@@ -36,8 +35,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
   if (a.weights_out && blockIdx.x == 0 && blockIdx.y == 0)
     for (i64 k = threadIdx.x; k < a.k; k += PACK_THREADS) ((REAL*)a.weights_out)[k] = (REAL)weight_of(a, k);
   int row = blockIdx.y, rows = gridDim.y;
-#if SLOTS > 0
-  if (a.slots != nullptr && (row == 0 || STREAMS_READ_SLOTS)) {
+  if (SLOTS > 0 && a.slots != nullptr && (row == 0 || STREAMS_READ_SLOTS)) {
     if (warp == 0) {
       i64 point = side.first + lane;
       if (point >= a.count) point = a.count - 1;
@@ -53,14 +51,11 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
       for (int s = warp; s < SLOTS; s += PACK_THREADS / 32)
         ((REAL*)a.slots)[(set * SLOTS + s) * a.ld + side.first + lane] = (REAL)slot_values[s][lane];
   }
-#endif
   if (a.values == nullptr) return;
-#if SLOTS > 0 && !STREAMS_READ_SLOTS
-  if (a.slots != nullptr) {
+  if (SLOTS > 0 && !STREAMS_READ_SLOTS && a.slots != nullptr) {
     if (row == 0) return;
     --row, --rows;
   }
-#endif
 #if BYTES
   // Four features a word, those behind the last are 0 on both sides.
   for_slices(a, side, tile, row, rows, [&](int k0) {
@@ -73,9 +68,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
   });
   return;
 #endif
-#if RANGES
   ThreadRange range;
-#endif
   for_slices(a, side, tile, row, rows, [&](int k0) {
 #if PIECES
     const i64 point = side.first + lane, pairs = (a.k + 1) / 2, set_size = a.ld * pairs * 16;
@@ -99,18 +92,12 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
       REAL stream[STREAMS + (STREAMS == 0)];
       const POINT feature = tile[kk][lane];
       make_streams(stream, feature, a, k0 + kk, slot_values, lane, params);
-#if RANGES
-      range.include(stream[0]);
-#endif
+      if constexpr (RANGES) range.include(stream[0]);
       for (int s = 0; s < STREAMS; ++s)
         ((REAL*)a.values)[place_of(a, set, k0 + kk, s, side.first) + lane] = stream[s];
     }
 #endif
   });
-#if EARLY
-  wait_for_kernel_ahead();
-#endif
-#if RANGES
-  range.join<PACK_THREADS>(a.ranges[set]);
-#endif
+  if constexpr (EARLY) wait_for_kernel_ahead();
+  if constexpr (RANGES) range.join<PACK_THREADS>(a.ranges[set]);
 }

@@ -24,7 +24,6 @@
 // most the largest of the means of some, and that is what blocks find.
 #pragma once
 
-#if TIMES_MANY
 // Chunks of eight 16-bit floats that a point has: features as multiples of a step, the whole power and a one, then what
 // the steps leave.
 #define STEP_CHUNKS ((FEATURES_OF_EXPANDED + 9) / 8)
@@ -33,5 +32,4 @@
 // Each product truncates the exponents once: where there are several of rests, these are added up by themselves.
 #define REST_PRODUCTS ((REST_CHUNKS + 1) / 2)
 #define RESTS_APART (REST_PRODUCTS > 1)
-#endif
 #define FIRST_FEATURES (FEATURES_OF_EXPANDED < 4 ? FEATURES_OF_EXPANDED : (FEATURES_OF_EXPANDED + 1) / 2)  // of a sum

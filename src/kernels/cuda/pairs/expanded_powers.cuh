@@ -9,7 +9,7 @@
 #define POINT_BYTES (CHUNKS * 16)
 
 // What a lane has of two rows, m and m + 8, as left operands.
-struct Rows {
+struct ExpandedRows {
   u32 x[CHUNKS][2];
   MERCER_METHOD void load(const PairArguments& p, i64 first) {
 #pragma unroll
@@ -36,7 +36,7 @@ struct Columns {
       load_two_matrices(single, row + lane / 8 % 2 * (8 * POINT_BYTES) + (END - 1) * 128);
   }
   // Adds their products with the rows, [eight columns][row][column] as they lie in accumulators.
-  MERCER_METHOD void multiply(float (&sums)[8], const Rows& rows) const {
+  MERCER_METHOD void multiply(float (&sums)[8], const ExpandedRows& rows) const {
 #pragma unroll
     for (int c = 0; c < PAIRS; ++c) {
       const int k = FIRST + 2 * c;
@@ -53,7 +53,7 @@ struct Columns {
 
 // Values of the rows and the 32 columns from `at` on, [eight columns][row][column]. They are finite behind the last
 // column, where v is zero.
-MERCER_INLINE void powers_of(float (&values)[16], const Rows& rows, u32 at) {
+MERCER_INLINE void powers_of(float (&values)[16], const ExpandedRows& rows, u32 at) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     Columns<0, STEP_CHUNKS> steps;
@@ -67,4 +67,8 @@ MERCER_INLINE void powers_of(float (&values)[16], const Rows& rows, u32 at) {
     for (int i = 0; i < 8; ++i)
       values[half * 8 + i] = exp2_unit(RESTS_APART ? exponents[i] + apart[i] : exponents[i]);
   }
+}
+// As above, of strip `strip` of the points at `points`.
+MERCER_INLINE void powers_of(float (&values)[16], const ExpandedRows& rows, u32 points, int strip) {
+  powers_of(values, rows, points + strip * (32 * POINT_BYTES));
 }

@@ -17,11 +17,11 @@ extern "C" __global__ void __launch_bounds__(FINISH_THREADS) finish_stored(const
       const REAL sum = out[m * a.out_row];
       REAL outputs[OUTPUTS];
       epilogue(outputs, &sum, nullptr, nullptr, params, 0, 0, (REAL)a.features);
-#if GUARDED
-      REAL again[OUTPUTS];
-      const i64 x_set = batch_offset(a.members, a.x_step, member), z_set = batch_offset(a.members, a.z_step, member);
-      if (is_out_of_range(&sum) && has_safe_values(again, a, params, m, n, x_set, z_set)) outputs[0] = again[0];
-#endif
+      if constexpr (GUARDED) {
+        REAL again[OUTPUTS];
+        const i64 x_set = batch_offset(a.members, a.x_step, member), z_set = batch_offset(a.members, a.z_step, member);
+        if (is_out_of_range(&sum) && has_safe_values(again, a, params, m, n, x_set, z_set)) outputs[0] = again[0];
+      }
       out[m * a.out_row] = outputs[0];
     }
   }

@@ -25,6 +25,12 @@ MERCER_INLINE void write_ones(u8* to, int rows) {
   for (int row = threadIdx.x; row < 2 * rows; row += THREADS)
     *(uint4*)(to + row * 16) = row < rows ? uint4{kTwo, kOne, 0, 0} : uint4{0, 0, kTwo, kOne};
 }
+// Before the slices of x and behind those of z.
+MERCER_INLINE void write_ones(const FedSlices&, REAL* shared) {
+  write_ones((u8*)shared - 2 * ONES_X_BYTES, 64);
+  write_ones((u8*)(shared + STAGES * SLICE), 128);
+  async_fence();
+}
 
 // Blocks of eight rows lie one behind the other; the second half of the numbers lies elsewhere, farther on.
 MERCER_INLINE u64 difference_operand(u32 first_half, u32 second_half) {
@@ -54,6 +60,11 @@ struct DifferenceOperands {
     }
   }
 };
+
+MERCER_INLINE DifferenceOperands operands_of_block(const FedSlices&, const REAL* shared) {
+  return DifferenceOperands(shared_address((const u8*)shared - 2 * ONES_X_BYTES), shared_address(shared),
+                            shared_address(shared + STAGES * SLICE));
+}
 
 MERCER_INLINE void ask_differences(float (&d)[DIFFERENCES_A_THREAD], u64 x, u64 z) {
 #pragma unroll
@@ -129,7 +140,7 @@ MERCER_INLINE void accumulate_differences(Accumulators& acc, const DifferenceOpe
   while (true) {
     const int end = count - k > TILE_K ? k + TILE_K : count;
     if (WHOLE_SLICES || end - k == TILE_K) {
-#pragma unroll UNROLL
+#pragma unroll SLICE_UNROLL
       for (int pair = 1; pair < TILE_K / 2; ++pair) pass_pair();
     } else {
 #pragma unroll 1

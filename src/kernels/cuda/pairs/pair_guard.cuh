@@ -13,7 +13,6 @@ MERCER_INLINE float larger(float a, float b) { return fmaxf(a, b); }
 MERCER_INLINE double smaller(double a, double b) { return fmin(a, b); }
 MERCER_INLINE double larger(double a, double b) { return fmax(a, b); }
 
-#if !BY_ROWS
 // The thread's pairs that are out of range, a bit each, row by row: by minima and maxima for almost all threads.
 MERCER_INLINE u64 marked_pairs(const Accumulators& acc) {
   constexpr int kPairs = THREAD_M * THREAD_N, kChains = kPairs < 4 ? kPairs : 4;
@@ -38,7 +37,6 @@ MERCER_INLINE u64 marked_pairs(const Accumulators& acc) {
     if (is_out_of_range(acc.value[pair / THREAD_N][pair % THREAD_N])) marked |= (u64)1 << pair;
   return marked;
 }
-#endif
 
 // take(pair, m, n, outputs) for the marked pairs of a thread, counted from `first` on. A warp shares the features of
 // one pair after the other; where most threads have some, each computes its own.
@@ -79,7 +77,6 @@ MERCER_INLINE void for_marked(u64 marked, int first, const PairArguments& a, con
   }
 }
 
-#if CONSUMER == 0
 static __device__ __noinline__ void store_again(u64 marked, const PairArguments& a, const REAL* params, OUT* out,
                                                 i64 m0, i64 n0, i64 x_set, i64 z_set) {
   for_marked(marked, 0, a, params, {m0, n0, x_set, z_set},
@@ -94,7 +91,7 @@ static __device__ __noinline__ void store_again(u64 marked, const PairArguments&
     }
   });
 }
-#else
+
 // The values of marked pairs, each at its own place of `again`; which of them are new.
 static __device__ __noinline__ u64 values_again(REAL* again, u64 marked, int first, const PairArguments& a,
                                                 const REAL* params, i64 m0, i64 n0, i64 x_set, i64 z_set) {
@@ -118,11 +115,6 @@ MERCER_INLINE void take_again(u64 marked, int first, const PairArguments& a, con
   for (int at = 0; at < COUNT; ++at) {
     REAL& own = value(at);
     if (!(marked >> at & 1)) continue;
-#if SUMS_DECIDE
-    own = sum_key(own, again[at]);
-#else
-    own = again[at];
-#endif
+    own = SUMS_DECIDE ? sum_key(own, again[at]) : again[at];
   }
 }
-#endif

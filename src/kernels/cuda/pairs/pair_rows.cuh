@@ -4,16 +4,17 @@
 
 #include "common/arguments.h"
 #include "common/prelude.cuh"
-#include "pairs/pair_consumers.cuh"
+#include "pairs/pair_params.cuh"
 #include "pairs/pair_slices.cuh"
 #include "pairs/pair_update.cuh"
+#include "pairs/tile_values.cuh"
 
-template <bool WHOLE>
+template <bool WHOLE, class Fold>
 MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const Operands& from, const REAL* w,
                              const REAL* params, const REAL* v, const TilePlace& place, const Position& at) {
   const int left = columns_left(a, place.n0);
   const REAL features = (REAL)a.features;
-  FoldColumns columns;
+  typename Fold::Columns columns;
   load_columns(columns, a, v, place.n0, at);
   PointValues points;
   load_points(points, a, place.x_set, place.z_set, place.m0, place.n0, at);
@@ -34,9 +35,7 @@ MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const Operands&
     for (int c = 0; c < VECTOR_M; ++c) {
       const int i = first + c;
       REAL values[THREAD_N];
-#if GUARDED
       u32 marked = 0;
-#endif
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j) {
         REAL acc[STATES + (STATES == 0)], outputs[OUTPUTS];
@@ -61,14 +60,10 @@ MERCER_INLINE void fold_rows(Fold& fold, const PairArguments& a, const Operands&
 #endif
         epilogue(outputs, acc, points.row[i], points.col[j], numbers, points.i[i], points.j[j], features);
         values[j] = outputs[0];
-#if GUARDED
         if (is_out_of_range(acc)) marked |= 1u << j;
-#endif
       }
-#if GUARDED
       take_again<THREAD_N>(marked, i * THREAD_N, a, params, place, [&](int j) -> REAL& { return values[j]; });
-#endif
-      fold_row<WHOLE>(fold, i, values, columns, place.n0, left, at);
+      fold.template add_row<WHOLE>(i, values, columns, place.n0, left, at);
     }
   }
 }

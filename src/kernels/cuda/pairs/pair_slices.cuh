@@ -6,10 +6,7 @@
 #include "common/overlap.cuh"
 #include "common/prelude.cuh"
 
-#if MERCER_QUICK && UNROLL > 4
-#undef UNROLL
-#define UNROLL 4
-#endif
+#define SLICE_UNROLL (MERCER_QUICK && UNROLL > 4 ? 4 : UNROLL)  // features of a slice
 #define THREADS_N (TILE_N / THREAD_N)
 #define THREADS_M (TILE_M / THREAD_M)
 #undef THREADS
@@ -19,25 +16,16 @@
 #define VECTOR_N (THREAD_N < VECTOR ? THREAD_N : VECTOR)
 // A slice holds the points' panels one behind the other, as they lie in memory: [panel][k][stream][point]. Pieces of a
 // value (pair_differences.cuh) take as much as two, and lie by two features.
-#if DIFFERENCES == 1
-#define PANEL_POINTS MERCER_DIFFERENCE_PANEL
-#define ONES_X_BYTES (64 * 16)  // of either feature of a pair; before the slices
-#define ONES_Z_BYTES (128 * 16) // and behind them
-#define WORDS_X 2
-#define WORDS_Z 2
-#define PANEL_ROWS(k) (((k) + 1) / 2 * 2)
-#define WORDS_BEFORE (2 * ONES_X_BYTES / 4)
-#define WORDS_BEHIND (2 * ONES_Z_BYTES / 4)
-#define FEEDING_THREADS 128
-#else
-#define PANEL_POINTS MERCER_PANEL
-#define WORDS_X X_STREAMS
-#define WORDS_Z Z_STREAMS
-#define PANEL_ROWS(k) (k)
-#define WORDS_BEFORE 0
-#define WORDS_BEHIND 0
-#define FEEDING_THREADS 0
-#endif
+#define BY_DIFFERENCES (DIFFERENCES == 1)
+#define PANEL_POINTS (BY_DIFFERENCES ? MERCER_DIFFERENCE_PANEL : MERCER_PANEL)
+#define WORDS_X (BY_DIFFERENCES ? 2 : X_STREAMS)
+#define WORDS_Z (BY_DIFFERENCES ? 2 : Z_STREAMS)
+#define ONES_X_BYTES (64 * 16)   // of either feature of a pair; before the slices
+#define ONES_Z_BYTES (128 * 16)  // and behind them
+#define WORDS_BEFORE (BY_DIFFERENCES ? 2 * ONES_X_BYTES / 4 : 0)
+#define WORDS_BEHIND (BY_DIFFERENCES ? 2 * ONES_Z_BYTES / 4 : 0)
+#define FEEDING_THREADS (BY_DIFFERENCES ? 128 : 0)
+MERCER_INLINE constexpr int panel_rows(int k) { return BY_DIFFERENCES ? (k + 1) / 2 * 2 : k; }
 #define PANEL_X (TILE_M < PANEL_POINTS ? TILE_M : PANEL_POINTS)
 #define PANEL_Z (TILE_N < PANEL_POINTS ? TILE_N : PANEL_POINTS)
 #define SLICE_X (TILE_K * WORDS_X * TILE_M)
@@ -48,17 +36,9 @@
 // memory.
 #define ONE_TILE (CONSUMER == STORE && !MANY_TILES)
 #define SCRATCH_PLACE \
-  (ONE_TILE ? 0 : STAGES * SLICE + WORDS_BEHIND + (DIFFERENCES != 1 && a.k > a.chunk ? PROMOTED_SIZE : 0))
+  (ONE_TILE ? 0 : STAGES * SLICE + WORDS_BEHIND + (!BY_DIFFERENCES && a.k > a.chunk ? PROMOTED_SIZE : 0))
 // The number of features, where it is part of the kernel.
 #define FEATURES (EXACT_FEATURES ? EXACT_FEATURES : a.k)
-// Features of a block: all, or a range (pair_ranges.cuh).
-#if RANGES
-#define FIRST_FEATURE block.first_k
-#define END_FEATURE block.end_k
-#else
-#define FIRST_FEATURE 0
-#define END_FEATURE FEATURES
-#endif
 
 // What other tiles have done already, most often: a few blocks, which take all tiles by turns. A block for each tile
 // took some 20 us of nothing but leaving, 16384 of them.
@@ -114,15 +94,6 @@ struct OperandPlaces {
 using PlacesX = OperandPlaces<WORDS_X, PANEL_X, TILE_M, THREAD_M>;
 using PlacesZ = OperandPlaces<WORDS_Z, PANEL_Z, TILE_N, THREAD_N>;
 
-// How the update of a feature is told where its operands are. On mixed pipes their places are found for each feature
-// anew: that takes more instructions and 2.6 % less time (docs/kernels/pairwise-cuda.md).
-#if MIXED == 1
-#define OPERANDS const REAL *slice, int kk, const Position &at
-#define OPERANDS_OF(kk) slice, kk, at
-#else
-#define OPERANDS Operands& from
-#define OPERANDS_OF(kk) from  // which stand there
-#endif
 
 // The thread's operands of a slice, at its first feature.
 struct Operands {
@@ -155,10 +126,9 @@ MERCER_INLINE void copy_panels_bulk(REAL* to, const REAL* from, i64 panel_size, 
               depth * STREAMS * PANEL_POINTS * sizeof(REAL), barrier);
 }
 
-#if DIRECT
 // Points that are not packed. The last one repeats, as in panels.
-template <int STREAMS, int POINTS, int PANEL>
-MERCER_INLINE void copy_points(REAL* to, const POINT* from, i64 first, i64 count, i64 point_stride, i64 feature_stride,
+template <int STREAMS, int POINTS, int PANEL, class Point>
+MERCER_INLINE void copy_points(REAL* to, const Point* from, i64 first, i64 count, i64 point_stride, i64 feature_stride,
                                int k0, int depth) {
   if (STREAMS == 0) return;
   for (int c = threadIdx.x; c < TILE_K * POINTS; c += THREADS) {
@@ -168,30 +138,41 @@ MERCER_INLINE void copy_points(REAL* to, const POINT* from, i64 first, i64 count
     to[place_of<1, PANEL>(kk, 0, p)] = widen<REAL>(from[point * point_stride + (k0 + kk) * feature_stride]);
   }
 }
-#endif
 
-// The block's place and the progress of its copies. In shared memory: registers are for accumulators.
-struct Block {
+// The features of a block where it has a range of them (pair_ranges.cuh), else nothing.
+template <bool BY_RANGES>
+struct BlockFeatures {
+  enum { first_k = 0, end_k = 0 };
+};
+template <>
+struct BlockFeatures<true> {
+  int range, first_k, end_k;
+  u32 place;  // of the tile in this launch
+};
+#define FIRST_FEATURE ((int)block.first_k)
+#define END_FEATURE (RANGES ? (int)block.end_k : FEATURES)
+
+// What a block computes.
+struct BlockPlace {
   const REAL *x, *z;            // panels of the tile of m; panels of all n
   i64 x_panel, z_panel;         // elements of a panel
   i64 m0, x_set, z_set, item, group, column;
   int first_tile, end_tile;
-#if RANGES
-  int range, first_k, end_k;
-  u32 place;  // of the tile in this launch
-#endif
+};
+// That and the progress of its copies. In shared memory: registers are for accumulators.
+struct Block : BlockPlace, BlockFeatures<RANGES> {
   // Slices still to be copied; where the next one comes from and goes to. Apart from what all threads read at once.
   alignas(16) int left;
   int tile, copy_k, stage;
   const REAL *next_x, *next_z;
 };
 
-MERCER_INLINE i64 column_of(const PairArguments& a, int tile) {
-#if CONSUMER == 3
-  return candidate_column(a.found, a.n, tile);
-#else
-  return (i64)tile * TILE_N;
-#endif
+template <class Arguments>
+MERCER_INLINE i64 column_of(const Arguments& a, int tile) {
+  if constexpr (CONSUMER == NEAREST)
+    return candidate_column(a.found, a.n, tile);
+  else
+    return (i64)tile * TILE_N;
 }
 
 MERCER_INLINE void find_sources(Block& b, const PairArguments& a) {
@@ -200,23 +181,27 @@ MERCER_INLINE void find_sources(Block& b, const PairArguments& a) {
   b.next_z = b.z + n0 / PANEL_POINTS * b.z_panel + n0 % PANEL_POINTS;
 }
 
-// Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
-// the second-level cache.
-MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 block) {
-#if RANGES
-  b.range = block % a.ranges;
-  b.place = block / a.ranges;
+// Blocks that follow one another have the ranges of one tile; returns its place.
+template <class Place>
+MERCER_INLINE u32 take_range(Place& b, const PairArguments& a, u32 place) {
+  b.range = place % a.ranges;
+  b.place = place / a.ranges;
   b.first_k = b.range * a.range_length;
   b.end_k = a.k - b.first_k < a.range_length ? a.k : b.first_k + a.range_length;
-  block = b.place + (u32)a.first_place;
-#endif
+  return b.place + (u32)a.first_place;
+}
+
+// Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
+// the second-level cache.
+MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 place) {
+  if constexpr (RANGES) place = take_range(b, a, place);
   const u32 tiles_m = (u32)a.tiles_m, columns = (u32)(ONE_TILE ? a.tiles_n : a.splits);
   b.group = 0;
   if (a.groups.count > 0) {
-    b.group = block / (tiles_m * columns);
-    block %= tiles_m * columns;
+    b.group = place / (tiles_m * columns);
+    place %= tiles_m * columns;
   }
-  const u32 strip = block / (8 * columns), in_strip = block % (8 * columns);
+  const u32 strip = place / (8 * columns), in_strip = place % (8 * columns);
   const u32 height = tiles_m - strip * 8 < 8 ? tiles_m - strip * 8 : 8;
   b.m0 = (i64)(strip * 8 + in_strip % height) * TILE_M;
   b.column = in_strip / height;
@@ -227,51 +212,43 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 block) {
   b.x_set = batch_offset(a.groups, a.x_step, b.group);
   b.z_set = batch_offset(a.groups, a.z_step, b.group);
   b.item = batch_offset(a.groups, a.item_step, b.group);
-  b.x_panel = (i64)PANEL_ROWS(a.k) * WORDS_X * PANEL_POINTS;
-  b.z_panel = (i64)PANEL_ROWS(a.k) * WORDS_Z * PANEL_POINTS;
+  b.x_panel = (i64)panel_rows(a.k) * WORDS_X * PANEL_POINTS;
+  b.z_panel = (i64)panel_rows(a.k) * WORDS_Z * PANEL_POINTS;
   b.x = (const REAL*)a.x + (b.x_set * (a.x_ld / PANEL_POINTS) + b.m0 / PANEL_POINTS) * b.x_panel +
         b.m0 % PANEL_POINTS;
   b.z = (const REAL*)a.z + b.z_set * (a.z_ld / PANEL_POINTS) * b.z_panel;
-#if RANGES
-  const int features = b.end_k - b.first_k;
-#else
-  const int features = FEATURES;
-#endif
+  const int features = RANGES ? (int)b.end_k - (int)b.first_k : FEATURES;
   b.left = b.first_tile < b.end_tile ? (b.end_tile - b.first_tile) * ((features + TILE_K - 1) / TILE_K) : 0;
   b.tile = b.first_tile;
   b.copy_k = b.stage = 0;
   find_sources(b, a);
-#if RANGES
-  b.copy_k = b.first_k;
-  b.next_x += (i64)b.first_k * WORDS_X * PANEL_POINTS;
-  b.next_z += (i64)b.first_k * WORDS_Z * PANEL_POINTS;
-#endif
+  if constexpr (RANGES) {
+    b.copy_k = b.first_k;
+    b.next_x += (i64)b.first_k * WORDS_X * PANEL_POINTS;
+    b.next_z += (i64)b.first_k * WORDS_Z * PANEL_POINTS;
+  }
 }
 
 // Asks for the next slice. BULK: one thread, the copy engine; a barrier counts the bytes in.
 MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u64* full) {
-#if RANGES
-  const int k = b.end_k;
-#else
-  const int k = FEATURES;
-#endif
-  const int depth = WHOLE_SLICES || k - b.copy_k >= TILE_K ? TILE_K : PANEL_ROWS(k - b.copy_k);
+  const int k = RANGES ? (int)b.end_k : FEATURES;
+  const int depth = WHOLE_SLICES || k - b.copy_k >= TILE_K ? TILE_K : panel_rows(k - b.copy_k);
   REAL* slice = shared + b.stage * SLICE;
   const REAL *x = b.next_x, *z = b.next_z;
-#if DIRECT
-  copy_points<X_STREAMS, TILE_M, PANEL_X>(slice, (const POINT*)a.x + b.x_set, b.m0, a.m, a.x_point, a.x_feature,
-                                          b.copy_k, depth);
-  copy_points<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, (const POINT*)a.z + b.z_set, (i64)b.tile * TILE_N, a.n,
-                                          a.z_point, a.z_feature, b.copy_k, depth);
-#elif BULK
-  const u32 barrier = shared_address(full + b.stage);
-  barrier_expect(barrier, depth * (WORDS_X * TILE_M + WORDS_Z * TILE_N) * sizeof(REAL));
-  copy_panels_bulk<WORDS_X, TILE_M>(slice, x, b.x_panel, depth, barrier);
-  copy_panels_bulk<WORDS_Z, TILE_N>(slice + SLICE_X, z, b.z_panel, depth, barrier);
-#else
-  copy_panels<WORDS_X, TILE_M, PANEL_X>(slice, x, b.x_panel, depth);
-  copy_panels<WORDS_Z, TILE_N, PANEL_Z>(slice + SLICE_X, z, b.z_panel, depth);
-#endif
+  if constexpr (DIRECT) {
+    copy_points<X_STREAMS, TILE_M, PANEL_X>(slice, (const POINT*)a.x + b.x_set, b.m0, a.m, a.x_point, a.x_feature,
+                                            b.copy_k, depth);
+    copy_points<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, (const POINT*)a.z + b.z_set, (i64)b.tile * TILE_N, a.n,
+                                            a.z_point, a.z_feature, b.copy_k, depth);
+  } else if constexpr (BULK) {
+    const u32 barrier = shared_address(full + b.stage);
+    barrier_expect(barrier, depth * (WORDS_X * TILE_M + WORDS_Z * TILE_N) * sizeof(REAL));
+    copy_panels_bulk<WORDS_X, TILE_M>(slice, x, b.x_panel, depth, barrier);
+    copy_panels_bulk<WORDS_Z, TILE_N>(slice + SLICE_X, z, b.z_panel, depth, barrier);
+  } else {
+    copy_panels<WORDS_X, TILE_M, PANEL_X>(slice, x, b.x_panel, depth);
+    copy_panels<WORDS_Z, TILE_N, PANEL_Z>(slice + SLICE_X, z, b.z_panel, depth);
+  }
   b.copy_k += TILE_K;
   b.next_x = x + TILE_K * WORDS_X * PANEL_POINTS;
   b.next_z = z + TILE_K * WORDS_Z * PANEL_POINTS;
@@ -292,9 +269,9 @@ MERCER_INLINE void init_barriers(u64* full, u64* empty) {
   barrier_init_done();
 }
 
-#if DIFFERENCES == 1
-// A warp of its own asks for the slices: those that multiply go in step, and would all wait for the one that asks.
-struct SliceTurns {
+// A warp of its own asks for the slices of differences: those that multiply go in step, and would all wait for the one
+// that asks.
+struct FedSlices {
   u64 *full, *empty;
   int stage = 0;
   u32 parity = 0;
@@ -327,21 +304,13 @@ struct SliceTurns {
     if (++stage == STAGES) stage = 0, parity ^= 1;
   }
 };
-#elif BULK
+
 // A block's way through the places of its slices. A place is filled again one step after it was read, so that no warp
 // waits for the slowest; and warps take turns in asking for slices, since the first ones of all blocks share a
 // scheduler.
-struct SliceTurns {
+struct BulkPlaces {
   u64 *full, *empty;  // barriers of the places
   int stage = 0;      // the place that is read
-#if MIXED == 1  // addresses are found anew, as those of operands
-  u32 step = 0, parity = 0;
-  bool is_first = true;
-#else
-  u32 parity = 0, first_full, full_at;
-  bool is_first_lane;
-  int turn;
-#endif
 
   template <class Wanted>
   MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared,
@@ -350,56 +319,19 @@ struct SliceTurns {
       find_place(block, a, place_of_block);
       init_barriers(full, empty);
     }
-#if EARLY_PLACE
-    wait_for_kernel_ahead();
-#endif
+    if constexpr (EARLY_PLACE) wait_for_kernel_ahead();
     if (threadIdx.x == 0) {
       if (!is_wanted()) block.left = 0;
 #pragma unroll 1
       for (int s = 0; s < STAGES && block.left > 0; ++s) copy_slice(block, a, shared, full);
     }
     __syncthreads();
-#if MIXED != 1
-    first_full = full_at = shared_address(full);
-    is_first_lane = threadIdx.x % 32 == 0;
-    turn = !is_first_lane ? 0x7fffffff : threadIdx.x == 0 ? THREADS / 32 : threadIdx.x / 32;
-#endif
   }
-
-  MERCER_METHOD void wait(Block&, const PairArguments&, REAL*) const {
-#if MIXED == 1
-    barrier_wait(shared_address(full + stage), parity);
-#else
-    barrier_wait(full_at, parity);
-#endif
+  // Asks for the slice that takes the place of the one before that which was read.
+  MERCER_METHOD void ask(Block& block, const PairArguments& a, REAL* shared, u32 parity) {
+    barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
+    if (block.left > 0) copy_slice(block, a, shared, full);
   }
-
-  // Called behind the slice that was read, it asks for the one that takes the place of the slice before it.
-  MERCER_METHOD void next(Block& block, const PairArguments& a, REAL* shared) {
-#if MIXED == 1
-    if (threadIdx.x == step * 32 && !is_first) {
-#else
-    if (turn-- == 0) {
-      turn = THREADS / 32 - 1;
-#endif
-      barrier_wait(shared_address(empty + (stage == 0 ? STAGES - 1 : stage - 1)), stage == 0 ? parity ^ 1 : parity);
-      if (block.left > 0) copy_slice(block, a, shared, full);
-    }
-    async_fence();
-    __syncwarp();
-#if MIXED == 1
-    if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
-    is_first = false;
-    if (++step == THREADS / 32) step = 0;
-    if (stage == STAGES - 1) parity ^= 1;
-#else
-    if (is_first_lane) barrier_arrive(full_at + STAGES * (u32)sizeof(u64));
-    full_at += sizeof(u64);
-    if (stage == STAGES - 1) parity ^= 1, full_at = first_full;
-#endif
-    if (++stage == STAGES) stage = 0;
-  }
-
   // So that another tile can have barriers in their place.
   MERCER_METHOD void end() const {
     __syncthreads();
@@ -411,9 +343,58 @@ struct SliceTurns {
     __syncthreads();
   }
 };
-#else
+
+// Addresses of the barriers stay in registers. `next` is called behind the slice that was read.
+struct BulkSlices : BulkPlaces {
+  u32 parity = 0, first_full, full_at;
+  bool is_first_lane;
+  int turn;
+
+  template <class Wanted>
+  MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared,
+                           const Wanted& is_wanted) {
+    BulkPlaces::start(block, a, place_of_block, shared, is_wanted);
+    first_full = full_at = shared_address(full);
+    is_first_lane = threadIdx.x % 32 == 0;
+    turn = !is_first_lane ? 0x7fffffff : threadIdx.x == 0 ? THREADS / 32 : threadIdx.x / 32;
+  }
+  MERCER_METHOD void wait(Block&, const PairArguments&, REAL*) const { barrier_wait(full_at, parity); }
+  MERCER_METHOD void next(Block& block, const PairArguments& a, REAL* shared) {
+    if (turn-- == 0) {
+      turn = THREADS / 32 - 1;
+      ask(block, a, shared, parity);
+    }
+    async_fence();
+    __syncwarp();
+    if (is_first_lane) barrier_arrive(full_at + STAGES * (u32)sizeof(u64));
+    full_at += sizeof(u64);
+    if (stage == STAGES - 1) parity ^= 1, full_at = first_full;
+    if (++stage == STAGES) stage = 0;
+  }
+};
+
+// On mixed pipes addresses are found anew, as those of operands.
+struct MixedSlices : BulkPlaces {
+  u32 step = 0, parity = 0;
+  bool is_first = true;
+
+  MERCER_METHOD void wait(Block&, const PairArguments&, REAL*) const {
+    barrier_wait(shared_address(full + stage), parity);
+  }
+  MERCER_METHOD void next(Block& block, const PairArguments& a, REAL* shared) {
+    if (threadIdx.x == step * 32 && !is_first) ask(block, a, shared, parity);
+    async_fence();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) barrier_arrive(shared_address(empty + stage));
+    is_first = false;
+    if (++step == THREADS / 32) step = 0;
+    if (stage == STAGES - 1) parity ^= 1;
+    if (++stage == STAGES) stage = 0;
+  }
+};
+
 // All threads copy a part of each slice, and meet before they read one.
-struct SliceTurns {
+struct SharedSlices {
   int stage = 0;
   template <class Wanted>
   MERCER_METHOD void start(Block& block, const PairArguments& a, u32 place_of_block, REAL* shared,
@@ -436,4 +417,13 @@ struct SliceTurns {
     if (++stage == STAGES) stage = 0;
   }
 };
-#endif
+
+// What a block knows of its operands beside slices: nothing; pair_differences.cuh has more.
+struct NoOperands {};
+template <class Turns>
+MERCER_INLINE NoOperands operands_of_block(const Turns&, const REAL*) {
+  return {};
+}
+
+using SliceTurns =
+    Either<BY_DIFFERENCES, FedSlices, Either<!BULK, SharedSlices, Either<MIXED == 1, MixedSlices, BulkSlices>>>;

@@ -14,17 +14,17 @@
 //
 // A block owns one tile of m and one tile of n (STORE) or a range of them. Steps over (tile of n, slice of k) form one
 // pipeline, so that it never drains between tiles. Configuration: the #defines and functions that codegen puts before.
-// Parts: pair_slices.cuh, pair_update.cuh, pair_consumers.cuh, pair_rows.cuh, pair_differences.cuh (DIFFERENCES 1; 2 is
-// the tile of values that have no pieces); this file is the kernel. It computes what products on tensor cores leave to
-// it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing, BY_TURNS in blocks that stay, and
-// of a product COLUMNS of v at a time. With DOUBLE_PRODUCTS those products are its own (double_products.cuh). With
-// RANGES blocks share the features of a tile (pair_ranges.cuh).
+// Parts: pair_slices.cuh, pair_update.cuh, pair_integers.cuh (MIXED 1), pair_rows.cuh, pair_differences.cuh
+// (DIFFERENCES 1; 2 is the tile of values that have no pieces), and of what becomes of values tile_stored.cuh,
+// tile_products.cuh, tile_folds.cuh or tile_nearest.cuh; this file is the kernel. It computes what products on tensor
+// cores leave to it: with REGIONS tiles of a matrix (pair_regions.cuh), as FALLBACK all or nothing, BY_TURNS in blocks
+// that stay, and of a product COLUMNS of v at a time. With DOUBLE_PRODUCTS those products are its own
+// (double_products.cuh). With RANGES blocks share the features of a tile (pair_ranges.cuh).
 #pragma once
 
 #include "common/arguments.h"
 #include "common/overlap.cuh"
 #include "common/prelude.cuh"
-#include "pairs/pair_consumers.cuh"
 #include "pairs/pair_params.cuh"
 #include "pairs/pair_slices.cuh"
 #include "pairs/pair_update.cuh"
@@ -68,7 +68,7 @@ MERCER_INLINE bool asked(const Arguments& a) {
   return true;
 }
 
-template <class Sums, class Arguments>
+template <class Sums, class Arguments, class Turns = SliceTurns>
 MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const shared) {
   const Position at = position();
   const REAL features = (REAL)a.features;
@@ -90,14 +90,8 @@ MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const
 #if ALTERNATIVE_EIGHTHS && POWER_SLOT < 0
   load_power_table();
 #endif
-#if DIFFERENCES == 1
-  // Before the slices of x and behind those of z.
-  u8 *const ones_x = (u8*)shared - 2 * ONES_X_BYTES, *const ones_z = (u8*)(shared + STAGES * SLICE);
-  write_ones(ones_x, 64);
-  write_ones(ones_z, 128);
-  async_fence();
-#endif
-  SliceTurns turns;
+  Turns turns;
+  if constexpr (BY_DIFFERENCES) write_ones(turns, shared);
 #if BULK
 #if MIXED == 1
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
@@ -111,20 +105,21 @@ MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const
   Block block;
 #endif
   turns.start(block, a, place_of_block, shared, is_wanted);
-#if POWER_SLOT >= 0
-  const float exponent = params_of(a, block.item)[POWER_SLOT];
-  const int power = kind_of_power(exponent);
-  if (power == POWER_TABLE) make_power_table(exponent);
-  __syncthreads();
-#endif
-#if DIFFERENCES == 1
-  if (threadIdx.x >= THREADS) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(24));
-    return turns.feed(block, a, shared);
+  int power = POWER_ANY;
+  if constexpr (POWER_SLOT >= 0) {
+    const auto exponent = params_of(a, block.item)[POWER_SLOT];
+    power = kind_of_power(exponent);
+    if (power == POWER_TABLE) make_power_table(exponent);
+    __syncthreads();
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(240));
-  const DifferenceOperands operands(shared_address(ones_x), shared_address(shared), shared_address(ones_z));
-#endif
+  if constexpr (BY_DIFFERENCES) {
+    if (threadIdx.x >= THREADS) {
+      asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(24));
+      return turns.feed(block, a, shared);
+    }
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(240));
+  }
+  const auto operands = operands_of_block(turns, shared);
   if constexpr (kAsksLate)
     if (!answer) return;
   REAL step = 1;
@@ -154,39 +149,44 @@ MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const
     // Two loops: with promotion inside the inner one, accumulators would not stay in their registers.
     for (int k0 = FIRST_FEATURE; k0 < END_FEATURE;) {
       const int chunk_end = PROMOTES && a.chunk < END_FEATURE - k0 ? k0 + a.chunk : END_FEATURE;
-#if DIFFERENCES == 1
-      accumulate_differences(acc, operands, turns, chunk_end - k0);
-      k0 = chunk_end;
-#else
+      if constexpr (BY_DIFFERENCES) {
+        accumulate_differences(acc, operands, turns, chunk_end - k0);
+        k0 = chunk_end;
+      } else {
 #pragma unroll 1
-      for (; k0 < chunk_end; k0 += TILE_K) {
-        turns.wait(block, a, shared);
-        const REAL *slice = shared + turns.stage * SLICE, *w = (const REAL*)a.w + k0;
+        for (; k0 < chunk_end; k0 += TILE_K) {
+          turns.wait(block, a, shared);
+          const REAL *slice = shared + turns.stage * SLICE, *w = (const REAL*)a.w + k0;
 #if BY_ROWS
-        const Operands from = operands_of(slice, at);
-        const TilePlace rows{block.m0, column_of(a, tile), block.x_set, block.z_set};
-        if (rows.n0 + TILE_N <= a.n)
-          fold_rows<true>(fold, a, from, w, params_of(a, block.item), v, rows, at);
-        else
-          fold_rows<false>(fold, a, from, w, params_of(a, block.item), v, rows, at);
-#elif POWER_SLOT >= 0
-        if (power == POWER_TABLE)
-          accumulate_slice<POWER_TABLE>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
-        else if (power == POWER_ONE)
-          accumulate_slice<POWER_ONE>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
-        else if (power == POWER_TWO)
-          accumulate_slice<POWER_TWO>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
-        else
-          accumulate_slice<POWER_ANY>(acc, slice, at, END_FEATURE - k0, w, points, params, features);
+          const Operands from = operands_of(slice, at);
+          const TilePlace rows{block.m0, column_of(a, tile), block.x_set, block.z_set};
+          if (rows.n0 + TILE_N <= a.n)
+            fold_rows<true>(fold, a, from, w, params_of(a, block.item), v, rows, at);
+          else
+            fold_rows<false>(fold, a, from, w, params_of(a, block.item), v, rows, at);
 #else
-        if constexpr (DOUBLE_PRODUCTS)
-          multiply_slice(acc, slice, at);
-        else
-          accumulate_slice(acc, slice, at, END_FEATURE - k0, w, points, params, features);
+          using Operands = SliceOperands<MIXED == 1>;
+          if constexpr (DOUBLE_PRODUCTS)
+            multiply_slice(acc, slice, at);
+          else if constexpr (POWER_SLOT < 0)
+            accumulate_slice<POWER_ANY, Operands>(acc, slice, at, END_FEATURE - k0, w, points, params,
+                                                  features);
+          else if (power == POWER_TABLE)
+            accumulate_slice<POWER_TABLE, Operands>(acc, slice, at, END_FEATURE - k0, w, points, params,
+                                                    features);
+          else if (power == POWER_ONE)
+            accumulate_slice<POWER_ONE, Operands>(acc, slice, at, END_FEATURE - k0, w, points, params,
+                                                  features);
+          else if (power == POWER_TWO)
+            accumulate_slice<POWER_TWO, Operands>(acc, slice, at, END_FEATURE - k0, w, points, params,
+                                                  features);
+          else
+            accumulate_slice<POWER_ANY, Operands>(acc, slice, at, END_FEATURE - k0, w, points, params,
+                                                  features);
 #endif
-        turns.next(block, a, shared);
+          turns.next(block, a, shared);
+        }
       }
-#endif
       if constexpr (PROMOTES > 0)
         if (k0 < END_FEATURE) {
           if constexpr (MIXED == 1) settle(acc);
@@ -217,9 +217,7 @@ MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const
     }
   }
   finish(fold, a, shared, block.m0, block.column, block.group, at);
-#if (REGIONS || FEW_BLOCKS) && BULK
-  turns.end();
-#endif
+  if constexpr ((REGIONS || FEW_BLOCKS) && BULK) turns.end();
 }
 
 template <class Arguments>

@@ -4,15 +4,19 @@
 #include "common/arguments.h"
 #include "common/prelude.cuh"
 #include "pairs/pair_slices.cuh"
+#include "pairs/power_kind.cuh"
+
+// Functions that are templates of `Sums`, which are Accumulators, look up parts of a kernel only where the plan has
+// them: what it lacks is not declared.
 
 struct Accumulators {
   REAL value[THREAD_M][THREAD_N][STATES + (STATES == 0)];
 };
 
-#if ZERO_IDENTITY
 // Zeros that come from shared memory, four at a time and in this order, make the compiler keep the accumulators in
 // register banks where neighbours do not collide: 1 to 3 % of the time.
-MERCER_INLINE void start_at_zero(Accumulators& acc, u32 zeros) {
+template <class Sums>
+MERCER_INLINE void start_at_zero(Sums& acc, u32 zeros) {
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
@@ -26,48 +30,12 @@ MERCER_INLINE void start_at_zero(Accumulators& acc, u32 zeros) {
 #pragma unroll
     for (int j = THREAD_N / 4 * 4; j < THREAD_N; ++j) acc.value[i][j][0] = 0;
 }
-#endif
 
 struct PointValues {
   REAL row[THREAD_M][ROW_SLOTS + 1], col[THREAD_N][COL_SLOTS + 1];
   REAL i[THREAD_M], j[THREAD_N];
 };
 
-#if MIXED == 1
-// Pairs of a thread whose sums are unsigned integers, kept as bits: eleven in sixteen, so that both sets of pipes are
-// busy. Which ones, and that rows go back and forth, is a matter of operands: a multiprocessor reads one a cycle from
-// each of two register banks, `sad` has three, and the compiler keeps most of them at hand in this order.
-MERCER_INLINE constexpr bool on_integers(int i, int j) { return 0xaf37ee5du >> (i * THREAD_N + j) % 32 & 1; }
-MERCER_INLINE void add_difference(float& sum, float x, float z) {
-  u32 bits = bits_of(sum);
-  asm("sad.u32 %0, %1, %2, %0;" : "+r"(bits) : "r"(bits_of(x)), "r"(bits_of(z)));
-  sum = float_of(bits);
-}
-// All sums as floats. Sums of a chunk fit: 512 differences below 2^23.
-MERCER_INLINE void settle(Accumulators& acc) {
-#pragma unroll
-  for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-    for (int j = 0; j < THREAD_N; ++j)
-      if (on_integers(i, j)) acc.value[i][j][0] = (float)bits_of(acc.value[i][j][0]);
-}
-
-// COUNT operands of a thread, in feature kk of one side of a slice; `place`: the point of one.
-template <int STREAMS, int PANEL, int COUNT, class Place>
-MERCER_INLINE void load_operands(REAL (&operands)[COUNT][STREAMS + (STREAMS == 0)], const REAL* side, int kk,
-                                 const Place& place) {
-  constexpr int kVector = COUNT < VECTOR ? COUNT : VECTOR;
-#pragma unroll
-  for (int s = 0; s < STREAMS; ++s)
-#pragma unroll
-    for (int p = 0; p < COUNT; p += kVector) {
-      const Pack<REAL, kVector> pack =
-          *(const Pack<REAL, kVector>*)(side + place_of<STREAMS, PANEL>(kk, s, place(p)));
-#pragma unroll
-      for (int c = 0; c < kVector; ++c) operands[p + c][s] = pack.value[c];
-    }
-}
-#endif
 
 // COUNT operands of a thread from `first` on, in feature kk; `side`: of a slice, the thread's.
 template <class PLACES, int STREAMS, int COUNT>
@@ -90,37 +58,40 @@ MERCER_INLINE void start(Accumulators& acc) {
     for (int j = 0; j < THREAD_N; ++j) identity(acc.value[i][j]);
 }
 
-#if DIFFERENCES != 1
-#if POWER_SLOT < 0
-enum { POWER_ANY, POWER_TABLE = POWER_ANY };
-#endif
-// The update by what is known of the exponent that is a parameter (power_table.cuh).
-template <int POWER>
-MERCER_INLINE void update_pair(REAL (&acc)[STATES + (STATES == 0)], const REAL* x, const REAL* z, REAL w,
-                               const REAL* row, const REAL* col, const REAL* params, REAL i, REAL j, REAL features) {
-#if POWER_SLOT >= 0
-  if (POWER == POWER_ONE) return update_one(acc, x, z, w, row, col, params, i, j, features);
-  if (POWER == POWER_TWO) return update_two(acc, x, z, w, row, col, params, i, j, features);
-  if (POWER == POWER_TABLE) return update_moderate(acc, x, z, w, row, col, params, i, j, features);
-#endif
-  update(acc, x, z, w, row, col, params, i, j, features);
+// The operands of one feature after the other; pair_integers.cuh has its own.
+template <bool ON_MIXED_PIPES>
+struct SliceOperands : Operands {
+  MERCER_METHOD SliceOperands(const REAL* slice, const Position& at) : Operands(operands_of(slice, at)) {}
+  MERCER_METHOD void load(REAL (&xs)[THREAD_M][X_STREAMS + (X_STREAMS == 0)],
+                          REAL (&zs)[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)], int) {
+    load_operands<PlacesX>(xs, x, 0);
+    load_operands<PlacesZ>(zs, z, 0);
+    x += X_STREAMS * PANEL_X;
+    z += Z_STREAMS * PANEL_Z;
+  }
+};
+
+// The update by what is known of the exponent that is a parameter.
+template <int POWER, class State>
+MERCER_INLINE void update_pair(State& acc, const REAL* x, const REAL* z, REAL w, const REAL* row, const REAL* col,
+                               const REAL* params, REAL i, REAL j, REAL features) {
+  if constexpr (POWER_SLOT < 0 || POWER == POWER_ANY)
+    update(acc, x, z, w, row, col, params, i, j, features);
+  else if constexpr (POWER == POWER_ONE)
+    update_one(acc, x, z, w, row, col, params, i, j, features);
+  else if constexpr (POWER == POWER_TWO)
+    update_two(acc, x, z, w, row, col, params, i, j, features);
+  else
+    update_moderate(acc, x, z, w, row, col, params, i, j, features);
 }
 
-// The operands' feature, then they stand at the next. FIRST: the states have no values yet. Pairs go in blocks of two
+// Feature kk of a slice, at which operands stand. FIRST: the states have no values yet. Pairs go in blocks of two
 // rows and four columns: the compiler then finds registers that collide less in their banks.
-template <int POWER, bool FIRST = false>
-MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointValues& points, const REAL* params,
+template <int POWER, bool FIRST, class Sums, class From>
+MERCER_INLINE void accumulate(Sums& acc, From& from, int kk, REAL w, const PointValues& points, const REAL* params,
                               REAL features) {
   REAL x[THREAD_M][X_STREAMS + (X_STREAMS == 0)], z[THREAD_N][Z_STREAMS + (Z_STREAMS == 0)];
-#if MIXED == 1
-  load_operands<X_STREAMS, PANEL_X>(x, slice, kk, [&](int i) { return row_of(at, i); });
-  load_operands<Z_STREAMS, PANEL_Z>(z, slice + SLICE_X, kk, [&](int j) { return col_of(at, j); });
-#else
-  load_operands<PlacesX>(x, from.x, 0);
-  load_operands<PlacesZ>(z, from.z, 0);
-  from.x += X_STREAMS * PANEL_X;
-  from.z += Z_STREAMS * PANEL_Z;
-#endif
+  from.load(x, z, kk);
   constexpr bool kInBlocks = MIXED != 1 && THREAD_M % 2 == 0 && THREAD_N % 4 == 0;
   constexpr int kRows = kInBlocks ? 2 : 1, kColumns = kInBlocks ? 4 : THREAD_N;
 #pragma unroll
@@ -129,54 +100,42 @@ MERCER_INLINE void accumulate(Accumulators& acc, OPERANDS, REAL w, const PointVa
     const int i = block / (THREAD_N / kColumns) * kRows + in_block / kColumns;
     const int c = block % (THREAD_N / kColumns) * kColumns + in_block % kColumns;
     const int j = MIXED == 1 && i % 2 == 1 ? THREAD_N - 1 - c : c;
-#if ALTERNATIVE_EIGHTHS
-    // A checkerboard: neighbours in time take different pipes.
-    if (POWER == POWER_TABLE && (j + 3 * i) * ALTERNATIVE_EIGHTHS % 8 + ALTERNATIVE_EIGHTHS >= 8) {
-      update_alternative(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i],
-                         points.j[j], features);
-      continue;
+    if constexpr (ALTERNATIVE_EIGHTHS > 0 && (POWER == POWER_TABLE || POWER_SLOT < 0)) {
+      // A checkerboard: neighbours in time take different pipes.
+      if ((j + 3 * i) * ALTERNATIVE_EIGHTHS % 8 + ALTERNATIVE_EIGHTHS >= 8) {
+        update_alternative(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i],
+                           points.j[j], features);
+        continue;
+      }
     }
-#endif
-#if MIXED == 1
-    if (on_integers(i, j)) {
-      if (FIRST) acc.value[i][j][0] = 0;
-      add_difference(acc.value[i][j][0], x[i][0], z[j][0]);
-      continue;
-    }
-#endif
-#if FIRST_UPDATE
-    if (FIRST) {
+    if constexpr (MIXED == 1)
+      if (add_integers(acc, i, j, x[i][0], z[j][0], FIRST)) continue;
+    if constexpr (FIRST)
       first_update(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j],
                    features);
-      continue;
-    }
-#endif
-    update_pair<POWER>(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i], points.j[j],
-                       features);
+    else
+      update_pair<POWER>(acc.value[i][j], x[i], z[j], w, points.row[i], points.col[j], params, points.i[i],
+                         points.j[j], features);
   }
 }
 
 // The features of a slice, `left` of them at most.
-template <int POWER = POWER_ANY>
-MERCER_INLINE void accumulate_slice(Accumulators& acc, const REAL* slice, const Position& at, int left, const REAL* w,
+template <int POWER, class From, class Sums>
+MERCER_INLINE void accumulate_slice(Sums& acc, const REAL* slice, const Position& at, int left, const REAL* w,
                                     const PointValues& points, const REAL* params, REAL features) {
-#if MIXED != 1
-  Operands from = operands_of(slice, at);
-#endif
-#if FIRST_UPDATE
-  accumulate<POWER, true>(acc, OPERANDS_OF(0), READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
-#endif
+  From from(slice, at);
+  if constexpr (FIRST_UPDATE)
+    accumulate<POWER, true>(acc, from, 0, READS_WEIGHTS ? w[0] : (REAL)0, points, params, features);
   if (EXACT_FEATURES || WHOLE_SLICES || left >= TILE_K) {
-#pragma unroll UNROLL
+#pragma unroll SLICE_UNROLL
     for (int kk = FIRST_UPDATE; kk < TILE_K; ++kk)
-      accumulate<POWER>(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
+      accumulate<POWER, false>(acc, from, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
   } else {
 #pragma unroll 1
     for (int kk = 0; kk < left; ++kk)
-      accumulate<POWER>(acc, OPERANDS_OF(kk), READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
+      accumulate<POWER, false>(acc, from, kk, READS_WEIGHTS ? w[kk] : (REAL)0, points, params, features);
   }
 }
-#endif
 
 // Sums of bytes are integers.
 MERCER_INLINE void to_floats(Accumulators& acc) {
@@ -266,63 +225,6 @@ struct TilePlace {
   i64 m0, n0, x_set, z_set;
 };
 
-#if MIXED == 1
-static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64 n) {
-  if (m >= a.m || n >= a.n || (a.symmetric && n < m)) return;
-  const u32 at = atomicAdd(&a.mixed->listed, 1u);
-  if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
-}
-
-// The worst error of a tile's points from `first` on: quantise.cuh leaves a number of each 32 behind the points'.
-template <int POINTS>
-MERCER_INLINE float worst_of_points(const float* worst, i64 first) {
-  float most = 0;
-#pragma unroll
-  for (int at = 0; at < POINTS; at += MERCER_QUANTISED) most = fmaxf(most, worst[(first + at) / MERCER_QUANTISED]);
-  return most;
-}
-
-// Sums of integers become sums of values, in products by the parameter that they are multiplied with; those that may
-// have lost too much are listed, where any can. A point is not listed with itself.
-MERCER_STEP void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
-  const float step = a.mixed->step;
-  if (CONSUMER != 0 && RATE_SLOT >= 0) return;
-#pragma unroll
-  for (int i = 0; i < THREAD_M; ++i)
-#pragma unroll
-    for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] *= step;
-  if (CONSUMER != 0) return;
-  const float allowance = HAS_ALLOWANCE ? a.mixed->allowance : 0;
-  if (HAS_ALLOWANCE) {
-    // The least sum and the worst errors of the tile's points tell most threads that none of their pairs is doubtful.
-    float least = acc.value[0][0][0], errors = 0;
-#pragma unroll
-    for (int pair = 1; pair < THREAD_M * THREAD_N; ++pair)
-      least = fminf(least, acc.value[pair / THREAD_N][pair % THREAD_N][0]);
-    errors += worst_of_points<TILE_M>(a.x_errors + a.x_ld, place.m0);
-    errors += worst_of_points<TILE_N>(a.z_errors + a.z_ld, place.n0);
-    if (!is_doubtful(errors, least, allowance)) return;
-  }
-  float z_errors[THREAD_N];
-#pragma unroll
-  for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z_errors[place.n0 + col_of(at, j)];
-  u64 doubtful = 0;
-#pragma unroll
-  for (int i = 0; i < THREAD_M; ++i) {
-    const float x_error = a.x_errors[place.m0 + row_of(at, i)];
-#pragma unroll
-    for (int j = 0; j < THREAD_N; ++j) {
-      if (is_doubtful(x_error + z_errors[j], acc.value[i][j][0], allowance)) doubtful |= (u64)1 << (i * THREAD_N + j);
-    }
-  }
-  for (; doubtful; doubtful &= doubtful - 1) {
-    const int pair = __ffsll((long long)doubtful) - 1;
-    const i64 m = place.m0 + row_of(at, pair / THREAD_N), n = place.n0 + col_of(at, pair % THREAD_N);
-    if (a.x != a.z || m != n) list_pair(a, m, n);
-  }
-}
-#endif
-
 // Sums that other kernels stored, behind the states of this one. The last row and column repeat, as in panels.
 MERCER_INLINE void read_planes(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
   const bool whole = place.n0 + TILE_N <= a.n;
@@ -352,12 +254,8 @@ MERCER_INLINE void read_planes(Accumulators& acc, const PairArguments& a, const 
 // compiler's time, 64 times over. The accumulators pass through shared memory, some rows at a time, each thread at its
 // own place: [row][column][state][thread].
 #define SCRATCH_ROW (THREAD_N * (STATES + (STATES == 0)) * THREADS)
-#if CONSUMER == 0 && !MANY_TILES
 #define SCRATCH_FITS (STAGES * SLICE / SCRATCH_ROW)
-#define SCRATCH_ROWS (SCRATCH_FITS > THREAD_M ? THREAD_M : SCRATCH_FITS > 1 ? SCRATCH_FITS : 1)
-#else
-#define SCRATCH_ROWS 1
-#endif
+#define SCRATCH_ROWS (!ONE_TILE || SCRATCH_FITS < 1 ? 1 : SCRATCH_FITS > THREAD_M ? THREAD_M : SCRATCH_FITS)
 
 // Accumulators of the rows `first` … into the thread's own places.
 MERCER_INLINE void to_scratch(const Accumulators& acc, int first, REAL* own) {

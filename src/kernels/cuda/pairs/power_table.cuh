@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/prelude.cuh"
+#include "pairs/power_kind.cuh"
 
 #define POWER_CELLS (1 << POWER_BITS)
 #define POWER_ENTRIES (256 * POWER_CELLS)
@@ -10,8 +11,6 @@
 __shared__ __align__(16) uint2 power_table[POWER_ENTRIES];
 __shared__ __align__(16) float power_coefficients[4];
 
-// Which program the sums of a block take, by the exponent: the one for any, those of 1 and 2, or that of tables.
-enum { POWER_ANY, POWER_ONE, POWER_TWO, POWER_TABLE };
 MERCER_INLINE int kind_of_power(float p) {
   return p == 1 ? POWER_ONE : p == 2 ? POWER_TWO : p > 0 && p <= LARGEST_TABLE_POWER ? POWER_TABLE : POWER_ANY;
 }

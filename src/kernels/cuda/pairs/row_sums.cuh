@@ -20,15 +20,12 @@ MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack
 // Features k … k + 3 of a point.
 MERCER_INLINE Pack<REAL, 4> four_values(const PairArguments& a, const void* rows, const void* panels, i64 point,
                                          int k) {
-#if ROWS
-  return load_constant((const Pack<REAL, 4>*)((const REAL*)rows + point * a.row_length + k));
-#else
+  if (ROWS) return load_constant((const Pack<REAL, 4>*)((const REAL*)rows + point * a.row_length + k));
   const REAL* panel = (const REAL*)panels + point / MERCER_PANEL * a.k * MERCER_PANEL + point % MERCER_PANEL;
   Pack<REAL, 4> values;
 #pragma unroll
   for (int c = 0; c < 4; ++c) values.value[c] = panel[(i64)(k + c < a.k ? k + c : a.k - 1) * MERCER_PANEL];
   return values;
-#endif
 }
 
 // Pairs of one row m, each sum as if it were alone: four features a lane and load, LOADS of them in float before they

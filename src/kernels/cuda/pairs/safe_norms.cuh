@@ -7,23 +7,16 @@
 #include "common/power_below.cuh"
 #include "common/prelude.cuh"
 
-#ifndef SAFE_UNROLL
-#define SAFE_UNROLL (MERCER_QUICK ? 1 : 4)
-#endif
+#define GUARDED 1
+
 struct GuardedPair {
   i64 m, n, x_set, z_set;
 };
 
-#if GUARD_SOURCE == GUARD_POINTS
-#define GUARD_POINT POINT
-#else
-#define GUARD_POINT REAL
-#endif
-
 // The streams of a point.
 template <int STREAMS>
 struct GuardedPoint {
-  const GUARD_POINT* at;
+  const GuardPoint* at;
   i64 step;  // from one feature to the next
   MERCER_METHOD void read(REAL (&values)[STREAMS + (STREAMS == 0)], int k) const {
 #pragma unroll
@@ -32,34 +25,32 @@ struct GuardedPoint {
   static MERCER_METHOD GuardedPoint in_panels(const void* panels, const PairArguments& a, i64 set, i64 ld, i64 point) {
     constexpr i64 kStep = STREAMS * MERCER_PANEL;
     const i64 panel = set * (ld / MERCER_PANEL) + point / MERCER_PANEL;
-    return {(const GUARD_POINT*)panels + panel * a.k * kStep + point % MERCER_PANEL, kStep};
+    return {(const GuardPoint*)panels + panel * a.k * kStep + point % MERCER_PANEL, kStep};
   }
 };
 MERCER_INLINE GuardedPoint<X_STREAMS> guarded_x(const PairArguments& a, const GuardedPair& pair) {
-#if GUARD_SOURCE == GUARD_POINTS
-  return {(const GUARD_POINT*)a.x + pair.x_set + pair.m * a.x_point, a.x_feature};
-#elif GUARD_SOURCE == GUARD_ROWS
-  return {(const GUARD_POINT*)a.x_rows + pair.m * a.row_length, 1};
-#else
-  return GuardedPoint<X_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.x_rows : a.x, a, pair.x_set, a.x_ld,
-                                            pair.m);
-#endif
+  if constexpr (GUARD_SOURCE == GUARD_POINTS)
+    return {(const GuardPoint*)a.x + pair.x_set + pair.m * a.x_point, a.x_feature};
+  else if constexpr (GUARD_SOURCE == GUARD_ROWS)
+    return {(const GuardPoint*)a.x_rows + pair.m * a.row_length, 1};
+  else
+    return GuardedPoint<X_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.x_rows : a.x, a, pair.x_set, a.x_ld,
+                                              pair.m);
 }
 MERCER_INLINE GuardedPoint<Z_STREAMS> guarded_z(const PairArguments& a, const GuardedPair& pair) {
-#if GUARD_SOURCE == GUARD_POINTS
-  return {(const GUARD_POINT*)a.z + pair.z_set + pair.n * a.z_point, a.z_feature};
-#elif GUARD_SOURCE == GUARD_ROWS
-  return {(const GUARD_POINT*)a.z_rows + pair.n * a.row_length, 1};
-#else
-  return GuardedPoint<Z_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.z_rows : a.z, a, pair.z_set, a.z_ld,
-                                            pair.n);
-#endif
+  if constexpr (GUARD_SOURCE == GUARD_POINTS)
+    return {(const GuardPoint*)a.z + pair.z_set + pair.n * a.z_point, a.z_feature};
+  else if constexpr (GUARD_SOURCE == GUARD_ROWS)
+    return {(const GuardPoint*)a.z_rows + pair.n * a.row_length, 1};
+  else
+    return GuardedPoint<Z_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.z_rows : a.z, a, pair.z_set, a.z_ld,
+                                              pair.n);
 }
 
 // Sums of equal points are 0, and stand.
 template <int LANES>
 MERCER_INLINE bool are_equal(const PairArguments& a, const GuardedPair& pair) {
-#if GUARD_VANISHES
+  if (!GUARD_VANISHES) return false;
   constexpr int kTogether = 2 * SAFE_UNROLL;
   const GuardedPoint<X_STREAMS> x = guarded_x(a, pair);
   const GuardedPoint<Z_STREAMS> z = guarded_z(a, pair);
@@ -79,9 +70,6 @@ MERCER_INLINE bool are_equal(const PairArguments& a, const GuardedPair& pair) {
     if (LANES == 1 ? differ : __any_sync(0xffffffffu, differ)) return false;
   }
   return true;
-#else
-  return false;
-#endif
 }
 
 // take(x, z, w) for the features first, first + STEP, ...
@@ -100,7 +88,6 @@ MERCER_INLINE void for_features(const PairArguments& a, const GuardedPair& pair,
 
 // The states of a pair: of the features that are alike but for multiples of 32, then of these by halves, 0 and 16, 8
 // and 24, ... A lane has its own ones, or a thread has all of them in that order, so that both have the same bits.
-#if GUARD_MERGES
 MERCER_INLINE void merge_lanes(REAL (&acc)[SAFE_STATES]) {
 #pragma unroll
   for (int offset = 16; offset >= 1; offset /= 2) {
@@ -138,9 +125,7 @@ MERCER_INLINE void add_in_order(REAL (&acc)[SAFE_STATES], const Add& add) {
     for (int s = 0; s < SAFE_STATES; ++s) acc[s] = own[s];
   }
 }
-#endif
 
-#if MARKS
 // Marks take the place of values that a field computes again (plan/forms/field_beyond.h). Where a point is infinite,
 // values stand: nobody is to look for what is no number anyway.
 template <int LANES>
@@ -157,7 +142,6 @@ MERCER_INLINE void mark_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
   for (int p = 0; p < OUTPUTS; ++p)
     if (finite && is_marked_output(p)) outputs[p] = (REAL)MARK;
 }
-#endif
 
 template <int LANES>
 MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, const REAL* params,
@@ -187,37 +171,28 @@ MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
       safe_update(sums, scales, xs, zs, w, row, col, params, i, j, features);
     });
   };
-#if GUARD_MERGES
-  if (LANES == 1) {
+  if constexpr (GUARD_MERGES && LANES == 1) {
     add_in_order(acc, add);
   } else {
     safe_identity(acc);
-    add(acc, lane);
-    merge_lanes(acc);
+    add(acc, GUARD_MERGES ? lane : 0);
+    if constexpr (GUARD_MERGES) merge_lanes(acc);
   }
-#else
-  safe_identity(acc);
-  add(acc, 0);
-#endif
 #pragma unroll
   for (int q = 0; q < NORMS; ++q)
     if (!(largest[q] < INFINITY)) acc[q] = 1;
   safe_epilogue(outputs, acc, largest, row, col, params, i, j, features);
-#if MARKS
-  mark_values<LANES>(outputs, a, pair);
-#endif
+  if constexpr (MARKS) mark_values<LANES>(outputs, a, pair);
 }
 
 // Lanes may share the features of a pair unless some state wants them in order.
 #define GUARD_LANES (GUARD_MERGES ? 32 : 1)
 
-#if SUMS_DECIDE
 // The key where sums stand for values, never negative: below or above all sums in range, in the order of the values.
 MERCER_INLINE float sum_key(float sum, float value) {
   const u32 least = bits_of((float)GUARD_LEAST), most = bits_of((float)GUARD_MOST), code = bits_of(value) << 1;
   return float_of(sum < GUARD_LEAST ? __umulhi(code, least) : most + __umulhi(code, 0x7f800000u - most));
 }
-#endif
 
 // One thread calls this, whose registers are not those of the function; false where values stand.
 static __device__ __noinline__ bool has_safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,

@@ -27,7 +27,6 @@ MERCER_INLINE void store_pair(const PairArguments& a, REAL sum, i64 m, i64 n) {
   }
 }
 
-#if GUARDED
 // A pair whose sum is out of range, by a whole warp.
 static __device__ __noinline__ void store_safely(const PairArguments& a, i64 m, i64 n) {
   const GuardedPair pair = {m, n, 0, 0};
@@ -40,4 +39,3 @@ static __device__ __noinline__ void store_safely(const PairArguments& a, i64 m, 
     if (!stands && threadIdx.x % 32 == 0) store_outputs(a, outputs, m, n, member);
   }
 }
-#endif
