@@ -45,14 +45,28 @@ std::string phi_function(const ir::Program& program, const char* name = "phi") {
          value_statements(program);
 }
 
+// Functions that a kernel names and that this plan has none of: nothing calls them.
+constexpr const char* kNoPhi = "template <class... A> MERCER_INLINE REAL phi(A&&...) { return 0; }\n";
+constexpr const char* kNoFactors =
+    "template <class... A> MERCER_INLINE REAL amplitude(A&&...) { return 0; }\n"
+    "template <class... A> MERCER_INLINE REAL factor(A&&...) { return 0; }\n";
+constexpr const char* kNoBeside =
+    "template <class... A> MERCER_INLINE REAL beside_amplitude(A&&...) { return 0; }\n"
+    "template <class... A> MERCER_INLINE REAL beside(A&&...) { return 0; }\n";
+constexpr const char* kNoFold =
+    "template <class... A> MERCER_INLINE void identity(A&&...) {}\n"
+    "template <class... A> MERCER_INLINE void combine(A&&...) {}\n"
+    "template <class... A> MERCER_INLINE REAL finished(A&&...) { return 0; }\n"
+    "MERCER_INLINE bool is_summed(int) { return true; }\n";
+
 /// φ by its factors, or as a whole.
 std::string phi_functions(const plan::GpuFieldPlan& plan, bool factors) {
   std::string text = define("FACTORS", factors);
   if (factors)
     return text + weight_text(plan.factors.weight, plan.problem.type) +
            define("SCALE", cuda_number(plan.factors.scale, plan.problem.type).c_str()) +
-           amplitude_function(plan.contracted.amplitude) + factor_function(plan);
-  return text + weight_text({}, plan.problem.type) + phi_function(plan.programs.phi);
+           amplitude_function(plan.contracted.amplitude) + factor_function(plan) + kNoPhi;
+  return text + weight_text({}, plan.problem.type) + define("SCALE", 1) + phi_function(plan.programs.phi) + kNoFactors;
 }
 
 /// A function of doubles that field_beyond.cuh calls; `of`: where its results go.
@@ -93,7 +107,7 @@ std::string beyond_text(const plan::GpuFieldPlan& plan, bool with_guard) {
   text += beyond_function("MERCER_INLINE void beyond_epilogue(double* values, const double* acc, const double* pair, ",
                           beyond.epilogue, values);
   text += beyond_phi(beyond.phi, "BeyondPhi");
-  if (plan.problem.pass.features > 0) text += beyond_phi(beyond.beside, "BeyondBeside");
+  text += plan.problem.pass.features > 0 ? beyond_phi(beyond.beside, "BeyondBeside") : "struct BeyondBeside;\n";
   return text + include("gradient/field_beyond.cuh");
 }
 
@@ -147,11 +161,13 @@ std::string cuda_field_source(const plan::GpuFieldPlan& plan) {
       define("READS_WEIGHTS", plan.reads.weights) + define("READS_X", plan::reads_site(plan.programs.phi, {Site::x}));
   text += define("MARKED", plan.on_tensor_cores()) + define("FOLDS", plan.folds()) + define("STATES", plan.states());
   if (plan.folds())
-    return flattened(text + define("FACTORS", std::int64_t{0}) + define("BEYOND", std::int64_t{0}) +
-                     weight_text({}, plan.problem.type) + fold_functions(plan) + include("gradient/field.cuh"));
+    return flattened(text + define("FACTORS", std::int64_t{0}) + define("SCALE", 1) +
+                     define("BEYOND", std::int64_t{0}) + weight_text({}, plan.problem.type) + kNoPhi +
+                     kNoFactors + fold_functions(plan) + include("gradient/field.cuh"));
   // What tensor cores leave may have amplitudes and factors of all sizes; several outputs, a weight each, lost by it.
   const bool factors = plan.factors && plan.problem.outputs == 1 && !plan.on_tensor_cores();
-  return flattened(text + phi_functions(plan, factors) + beyond_text(plan, false) + include("gradient/field.cuh"));
+  return flattened(text + phi_functions(plan, factors) + kNoFold + beyond_text(plan, false) +
+                   include("gradient/field.cuh"));
 }
 
 std::string cuda_few_features_source(const GpuPairPlan& plan) {
@@ -174,7 +190,9 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   if (field.problem.pass.features > 0)
     text += amplitude_function(field.contracted.beside_amplitude, "beside_amplitude") +
             phi_function(field.contracted.beside_value, "beside");
-  if (plan.guard) text += beyond_text(field, true);
+  else
+    text += kNoBeside;
+  text += plan.guard ? beyond_text(field, true) : define("BEYOND", std::int64_t{0});
   return flattened(text + include("gradient/few_features.cuh"));
 }
 
@@ -212,21 +230,24 @@ std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
   text += define("SCALE", cuda_number(scale, Dtype::float32).c_str());
   text += amplitude_function(plan.contracted.amplitude);
   const int columns = plan.product_columns();
-  if (units) text += include("gradient/row_units.cuh");
+  const char* of = "gradient/field_of_factors.cuh";
   if (digits) {
+    of = "gradient/field_of_digits.cuh";
     text += product_function({"product", columns * 3, columns * 3 / 2, "k32.s32.s8.s8", true, "", true});
   } else if (halves) {
-    text += include("common/split_pieces.cuh") + powers_text(plan);
+    of = "gradient/field_of_powers.cuh";
+    text += powers_text(plan);
     text += product_function({"product", columns * 2, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
     text += product_function({"product_low", columns, columns, "k16.f32.f16.f16", true, ", 1, 1, 0"});
   } else if (plan.of_signs()) {
+    of = "gradient/field_of_signs.cuh";
     text += product_function({"product", columns * 3, columns * 3 / 2, "k16.f32.bf16.bf16", true, ", 1, 1, 0"});
   } else {
     text += factor_function(plan);
     text += product_function({"product", columns * 2, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
     text += product_function({"product_low", columns, columns, "k8.f32.tf32.tf32", true, ", 1, 1"});
   }
-  return flattened(text + include("gradient/field_products.cuh"));
+  return flattened(text + include(of) + include("gradient/field_products.cuh"));
 }
 
 }  // namespace

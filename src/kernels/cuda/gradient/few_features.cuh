@@ -188,15 +188,15 @@ struct FewFeatures {
     const u32 marked = marked_rows();
     if (marked == 0) return;
     const i64 end = (s + 1) * SLICE < a.pairs.n ? (s + 1) * SLICE : a.pairs.n;
-#if BESIDE
+    if constexpr (BESIDE) {
 #pragma unroll
-    for (int k = 0; k < EXACT_FEATURES; ++k)
+      for (int k = 0; k < EXACT_FEATURES; ++k)
 #pragma unroll
-      for (int r = 0; r < ROWS; ++r) {
-        REAL& own = further[FIRST_BESIDE + k][r];
-        if ((marked >> r & 1) && own != own) own = (REAL)sum_again<BeyondBeside>(a, rows[r].m, k, 0, s * SLICE, end);
-      }
-#endif
+        for (int r = 0; r < ROWS; ++r) {
+          REAL& own = further[FIRST_BESIDE + k][r];
+          if ((marked >> r & 1) && own != own) own = (REAL)sum_again<BeyondBeside>(a, rows[r].m, k, 0, s * SLICE, end);
+        }
+    }
     if (!promotes) return;
 #pragma unroll
     for (int o = 0; o < SUM_OUTPUTS; ++o)
@@ -210,9 +210,16 @@ struct FewFeatures {
         }
     marked_rows() = 0;
   }
+  MERCER_METHOD void start_marks() const { marked_rows() = 0; }
+  MERCER_METHOD void mark_row(int r, const REAL (&values)[OUTPUTS]) const {
+    if (is_there(r) && is_mark(values[MARK_PLANE])) marked_rows() |= 1 << r;
+  }
+#else
+  MERCER_METHOD void sum_marked(i64, i64, bool) const {}
+  MERCER_METHOD void start_marks() const {}
+  MERCER_METHOD void mark_row(int, const REAL (&)[OUTPUTS]) const {}
 #endif
 
-#if GUARDED
   // Puts safe values in place of those whose sums are out of range.
   MERCER_METHOD void take_safe_values(REAL (&values)[ROWS][VECTOR][OUTPUTS],
                                       const REAL (&states)[ROWS][VECTOR][STATES + (STATES == 0)], i64 n) const {
@@ -231,12 +238,9 @@ struct FewFeatures {
           continue;
 #pragma unroll
         for (int p = 0; p < OUTPUTS; ++p) values[r][c][p] = again[p];
-#if BEYOND
-        if (is_there(r) && is_mark(again[MARK_PLANE])) marked_rows() |= 1 << r;
-#endif
+        mark_row(r, again);
       }
   }
-#endif
 
   // VECTOR points n from place `at` of the slice on. Unless WHOLE, `count` of them have a part in the sums.
   template <bool WHOLE>
@@ -284,9 +288,7 @@ struct FewFeatures {
       for (int c = 0; c < VECTOR; ++c)
         epilogue(values[r][c], states[r][c], rows[r].slots, slots[c], params, (REAL)(rows[r].m + p.i_offset),
                  (REAL)(n + c + p.j_offset), features);
-#if GUARDED
-    take_safe_values(values, states, n);
-#endif
+    if constexpr (GUARDED) take_safe_values(values, states, n);
 
     // What phi of a pair, or its factor, is multiplied with in the end.
     REAL weights[SUM_OUTPUTS][ROWS][VECTOR];
@@ -311,24 +313,20 @@ struct FewFeatures {
         }
     }
     add_further(slice + at, weights[0], values, WHOLE ? VECTOR : count);
-#if BESIDE
     REAL beside_weights[ROWS][VECTOR];
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r)
+    for (int r = 0; BESIDE && r < ROWS; ++r)
 #pragma unroll
       for (int c = 0; c < VECTOR; ++c)
         beside_weights[r][c] = weights[0][r][c] * beside_amplitude(values[r][c], field_params, features);
-#endif
-#if FACTORS
 #pragma unroll
-    for (int r = 0; r < ROWS; ++r)
+    for (int r = 0; FACTORS && r < ROWS; ++r)
 #pragma unroll
       for (int c = 0; c < VECTOR; ++c) {
         const REAL own = amplitude(values[r][c], field_params, features) * SCALE;
 #pragma unroll
         for (int o = 0; o < SUM_OUTPUTS; ++o) weights[o][r][c] *= own;
       }
-#endif
     if (EXACT_FEATURES > MOST_KEPT) keep(at);
 #pragma unroll
     for (int k = 0; k < EXACT_FEATURES; ++k) {
@@ -338,22 +336,23 @@ struct FewFeatures {
       for (int c = 0; c < VECTOR; ++c)
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-#if FACTORS
-          REAL own = factor(rows[r].point[k], z.value[c], weight, field_params, features);
-          if (WEIGHTED) own *= weight_of(weight);
-#else
-          const REAL own = phi(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c],
-                               field_params, features);
-#endif
+          REAL own;
+          if constexpr (FACTORS) {
+            own = factor(rows[r].point[k], z.value[c], weight, field_params, features);
+            if (WEIGHTED) own *= weight_of(weight);
+          } else {
+            own = phi(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c], field_params,
+                      features);
+          }
 #pragma unroll
           for (int o = 0; o < SUM_OUTPUTS; ++o)
             if (WHOLE || c < count) sum[o][r][k] = mul_add(weights[o][r][c], own, sum[o][r][k]);
-#if BESIDE
-          const REAL other = beside(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c],
-                                    field_params, features);
-          REAL& to = further[FIRST_BESIDE + k][r];
-          if (WHOLE || c < count) to = mul_add(beside_weights[r][c], other, to);
-#endif
+          if constexpr (BESIDE) {
+            const REAL other = beside(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c],
+                                      field_params, features);
+            REAL& to = further[FIRST_BESIDE + k][r];
+            if (WHOLE || c < count) to = mul_add(beside_weights[r][c], other, to);
+          }
         }
     }
   }
@@ -383,9 +382,7 @@ struct FewFeatures {
   MERCER_METHOD void run(REAL* shared) {
     const i64 slices = (a.pairs.n + SLICE - 1) / SLICE;
     const i64 first = slices * blockIdx.y / gridDim.y, end = slices * (blockIdx.y + 1) / gridDim.y;
-#if BEYOND
-    marked_rows() = 0;
-#endif
+    start_marks();
     if (first < end) {
       copy(shared, first * SLICE);
       fetch_weights(first * SLICE);
@@ -408,9 +405,7 @@ struct FewFeatures {
       }
       const i64 since = (s - first) % SUM_SLICES;
       const bool promotes = since == SUM_SLICES - 1 || s + 1 == end;
-#if BEYOND
       sum_marked(s, (s - since) * SLICE, promotes);
-#endif
       promote_further();
       if (promotes) promote();
     }

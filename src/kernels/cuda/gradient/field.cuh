@@ -37,9 +37,6 @@
 struct FieldTile {
   REAL value[OUTPUTS][THREAD_R][THREAD_F][STATES];
 };
-#if !FOLDS
-MERCER_INLINE bool is_summed(int) { return true; }
-#endif
 
 // Rows of one array into a slice, `left` points of them; those behind the last row repeat it.
 MERCER_INLINE void copy_rows(REAL* to, const REAL* from, i64 ld, i64 first, i64 rows, int count, i64 left) {
@@ -94,13 +91,13 @@ MERCER_INLINE void sum_again(const FieldArguments& a, REAL& own, i64 m, int k, i
       value = beyond<BeyondPhi>(points, k, (double)pair[PLANES - 1], params);
     } else {
       const REAL z = ((const REAL*)a.z)[k * a.z_ld + n];
-#if FACTORS
-      value = (double)(amplitude(pair, params, features) * SCALE) * factor(x, z, w, params, features);
-      if (WEIGHTED) value *= weight_of(w);
-#else
-      const REAL col = COL_VALUES > 0 ? ((const REAL*)a.col)[n] : (REAL)0;
-      value = phi(x, z, w, row, &col, pair, params, features);
-#endif
+      if constexpr (FACTORS) {
+        value = (double)(amplitude(pair, params, features) * SCALE) * factor(x, z, w, params, features);
+        if (WEIGHTED) value *= weight_of(w);
+      } else {
+        const REAL col = COL_VALUES > 0 ? ((const REAL*)a.col)[n] : (REAL)0;
+        value = phi(x, z, w, row, &col, pair, params, features);
+      }
     }
     sum += ((const REAL*)a.coef)[n * a.coef_ld + o] * value;
   }
@@ -140,11 +137,10 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
     for (int r = 0; r < THREAD_R; ++r)
 #pragma unroll
       for (int f = 0; f < THREAD_F; ++f) {
-#if FOLDS
-        identity(acc.value[o][r][f]);
-#else
-        acc.value[o][r][f][0] = 0;
-#endif
+        if constexpr (FOLDS)
+          identity(acc.value[o][r][f]);
+        else
+          acc.value[o][r][f][0] = 0;
       }
 
   auto copy = [&](i64 slice) {
@@ -175,29 +171,28 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
     }
 #pragma unroll
     for (int r = 0; r < THREAD_R; ++r) {
-#if FACTORS
-      const REAL own = amplitude(pair[r], params, features) * SCALE;
-      REAL weights[OUTPUTS];
+      REAL of_pair[OUTPUTS];
+      const REAL* const weights = FACTORS ? of_pair : coef;
+      if constexpr (FACTORS) {
+        const REAL own = amplitude(pair[r], params, features) * SCALE;
 #pragma unroll
-      for (int o = 0; o < OUTPUTS; ++o) weights[o] = coef[o] * own;
-#else
-      const REAL* const weights = coef;
-#endif
+        for (int o = 0; o < OUTPUTS; ++o) of_pair[o] = coef[o] * own;
+      }
 #pragma unroll
       for (int f = 0; f < THREAD_F; ++f) {
-#if FOLDS
+        if constexpr (FOLDS) {
 #pragma unroll
-        for (int o = 0; o < OUTPUTS; ++o)
-          combine(acc.value[o][r][f], weights[o], x[r][f], z[f], w[f], row[r], &col, pair[r], params, features);
-#else
-#if FACTORS
-        const REAL value = factor(x[r][f], z[f], w[f], params, features);
-#else
-        const REAL value = phi(x[r][f], z[f], w[f], row[r], &col, pair[r], params, features);
-#endif
+          for (int o = 0; o < OUTPUTS; ++o)
+            combine(acc.value[o][r][f], weights[o], x[r][f], z[f], w[f], row[r], &col, pair[r], params, features);
+        } else {
+          REAL value;
+          if constexpr (FACTORS)
+            value = factor(x[r][f], z[f], w[f], params, features);
+          else
+            value = phi(x[r][f], z[f], w[f], row[r], &col, pair[r], params, features);
 #pragma unroll
-        for (int o = 0; o < OUTPUTS; ++o) acc.value[o][r][f][0] = mul_add(weights[o], value, acc.value[o][r][f][0]);
-#endif
+          for (int o = 0; o < OUTPUTS; ++o) acc.value[o][r][f][0] = mul_add(weights[o], value, acc.value[o][r][f][0]);
+        }
       }
     }
   };
@@ -272,9 +267,7 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
   }
   if (promoted_before) promote(false, true);
   REAL* out = (REAL*)a.out + (i64)blockIdx.z * a.out_split;
-#if BEYOND
   u64 again = 0;
-#endif
 #pragma unroll
   for (int o = 0; o < OUTPUTS; ++o)
 #pragma unroll
@@ -283,14 +276,12 @@ extern "C" __global__ void __launch_bounds__(FIELD_THREADS) field(const __grid_c
       for (int f = 0; f < THREAD_F; ++f) {
         const i64 m = m0 + r * THREADS_R + tr, k = k0 + f * THREADS_F + tf;
         if (o < a.outputs && m < a.m && k < a.k && is_marked(a, m, k)) {
-#if FOLDS
-          const REAL own = finished(acc.value[o][r][f], row[r], params, features);
-#else
-          REAL own = WEIGHTED ? acc.value[o][r][f][0] * weight_of(w[f]) : acc.value[o][r][f][0];
-#endif
-#if BEYOND
-          if (own != own) again |= (u64)1 << ((o * THREAD_R + r) * THREAD_F + f);
-#endif
+          REAL own;
+          if constexpr (FOLDS)
+            own = finished(acc.value[o][r][f], row[r], params, features);
+          else
+            own = WEIGHTED ? acc.value[o][r][f][0] * weight_of(w[f]) : acc.value[o][r][f][0];
+          if (BEYOND && own != own) again |= (u64)1 << ((o * THREAD_R + r) * THREAD_F + f);
           out[o * a.out_output + m * a.out_row + k * a.out_feature] = own;
         }
       }
