@@ -259,7 +259,7 @@ std::string ring_source(const plan::KronChain& chain) {
 std::string cuda_kron_source(const plan::KronChain& chain) {
   if (chain.ring > 0) return ring_source(chain);
   std::string text = opening(chain.types) + chain_numbers(chain) + include("common/split_pieces.cuh");
-  if (chain.cluster > 1) text += fmt::format("#define CLUSTER {}\n", chain.cluster) + include("common/warpgroups.cuh");
+  text += fmt::format("#define CLUSTER {}\n", chain.cluster) + include("common/warpgroups.cuh");
   text += include("kron/kron_phases.cuh");
   if (chain.has_eights()) text += "#define DEEP_DOUBLES 0\n" + include("kron/kron_eights.cuh");
   const bool early = chain.is_early();

@@ -23,6 +23,8 @@
 
 #include "common/arguments.h"
 #include "common/prelude.cuh"
+#include "common/split_pieces.cuh"
+#include "common/warpgroups.cuh"
 #include "kron/kron_values.cuh"
 
 #define CHAIN_WARPS (CHAIN_THREADS / 32)
@@ -30,10 +32,8 @@
 #if CHAIN_CLUSTER == 1
 #undef __cluster_dims__
 #define __cluster_dims__(...)  // which older devices do not know
-MERCER_INLINE int chain_rank() { return 0; }
-#else
-MERCER_INLINE int chain_rank() { return (int)cluster_rank(); }
 #endif
+MERCER_INLINE int chain_rank() { return CHAIN_CLUSTER == 1 ? 0 : (int)cluster_rank(); }
 #define CHAIN_NOWHERE (-(1ll << 62))  // offset of a row beyond the last
 
 // Where a tile begins.
@@ -107,17 +107,17 @@ MERCER_INLINE void fill_vector(const KronArguments& k, const ChainPlace& at, i64
   const bool inside = is_inside(k, at, place, rest);
   const IN* from = (const IN*)k.from.data + place +
                    chain_offset<VECTORS_IN>(k.from, at.a, chain_from(rest), chain_from(more));
-#if VECTORS_IN && IN_IS_VALUE
-  if (inside) copy_16(to, from);
-  else *(Pack<Value, CHAIN_VECTOR>*)to = {};
-#elif VECTORS_IN
-  Pack<IN, CHAIN_VECTOR> values = {};
-  if (inside) values = *(const Pack<IN, CHAIN_VECTOR>*)from;
+  if constexpr (VECTORS_IN && IN_IS_VALUE) {
+    if (inside) copy_16(to, from);
+    else *(Pack<Value, CHAIN_VECTOR>*)to = {};
+  } else if constexpr (VECTORS_IN) {
+    Pack<IN, CHAIN_VECTOR> values = {};
+    if (inside) values = *(const Pack<IN, CHAIN_VECTOR>*)from;
 #pragma unroll
-  for (int i = 0; i < CHAIN_VECTOR; ++i) to[i] = kron_load(values.value[i]);
-#else
-  *to = inside ? kron_load(*from) : (Value)0;
-#endif
+    for (int i = 0; i < CHAIN_VECTOR; ++i) to[i] = kron_load(values.value[i]);
+  } else {
+    *to = inside ? kron_load(*from) : (Value)0;
+  }
 }
 
 MERCER_STEP void fill_tile(const KronArguments& k, const ChainPlace& at, const i64* places, Value* tile) {
@@ -129,7 +129,7 @@ MERCER_STEP void fill_tile(const KronArguments& k, const ChainPlace& at, const i
 
 // Asks the second-level cache for a tile's input, so that memory works while the phases of another one run.
 MERCER_INLINE void fetch_tile(const KronArguments& k, const ChainPlace& at, const i64* places) {
-#if VECTORS_IN
+  if (!VECTORS_IN) return;
   constexpr int LINE = 128 / (int)sizeof(IN), STEP = TILE_R == 1 || TILE_R > LINE ? LINE : TILE_R;
   for (int e = threadIdx.x * STEP; e < TILE_L * IN_SIZE; e += CHAIN_THREADS * STEP) {
     const i64 place = places[e / IN_SIZE];
@@ -137,7 +137,6 @@ MERCER_INLINE void fetch_tile(const KronArguments& k, const ChainPlace& at, cons
     if (is_inside(k, at, place, rest))
       prefetch_line((const IN*)k.from.data + place + chain_offset<true>(k.from, at.a, chain_from(rest), 0));
   }
-#endif
 }
 
 struct ChainRow {
@@ -147,11 +146,11 @@ struct ChainRow {
 MERCER_INLINE void write_vector(const KronArguments& k, const KronEnd& end, const ChainPlace& at, const ChainRow& row,
                                 int rest, int more, Pack<Value, OUT_STEP> values) {
   if (!is_inside(k, at, row.to, rest)) return;
-#if FINAL
-  const i64 y_place = end.y ? row.y + chain_offset<VECTORS_OUT>(k.y, at.a, rest, more) : 0;
+  if constexpr (FINAL) {
+    const i64 y_place = end.y ? row.y + chain_offset<VECTORS_OUT>(k.y, at.a, rest, more) : 0;
 #pragma unroll
-  for (int i = 0; i < OUT_STEP; ++i) values.value[i] = end(values.value[i], y_place + i);
-#endif
+    for (int i = 0; i < OUT_STEP; ++i) values.value[i] = end(values.value[i], y_place + i);
+  }
   Pack<OUT, OUT_STEP> stored;
 #pragma unroll
   for (int i = 0; i < OUT_STEP; ++i) kron_store(stored.value[i], values.value[i]);
@@ -204,25 +203,20 @@ struct InMemory {
   }
   template <class F>
   MERCER_METHOD void refill(Value* place, int outer, int a, int n) const {
-#if CHAIN_DIRECT && CHAIN_REFILLS
     constexpr int ROWS = F::OUTER / TILE_L;
-    if (!refills) return;
+    if (!CHAIN_DIRECT || !CHAIN_REFILLS || !refills) return;
     const int rest = (outer % ROWS * F::P_A + a) * F::BEHIND_A + n;
     const i64 from = row(outer / ROWS).next;
     if (is_inside(k, next, from, rest))
       copy_16(place, (const IN*)k.from.data + from + chain_offset<true>(k.from, next.a, rest, 0));
     else *(Pack<Value, CHAIN_VECTOR>*)place = {};
-#endif
   }
   MERCER_METHOD void begin(int) const {}
   MERCER_METHOD void filled() const {
-#if CHAIN_ALTERNATES
-    commit_copies();
-#endif
+    if (CHAIN_ALTERNATES) commit_copies();
   }
 };
 
-#if MERCER_QUICK
 // Either of the two, so that a kernel compiled quickly has each phase once.
 struct ArrivingOrInMemory : InMemory {
   bool last;
@@ -245,7 +239,6 @@ struct ArrivingOrInMemory : InMemory {
     if (last) InMemory::filled();
   }
 };
-#endif
 
 // ---- operands -------------------------------------------------------------------------------------------------------
 // Element [p][q] of a factor.
@@ -266,7 +259,7 @@ MERCER_STEP void write_multiplied(const KronArguments& k, i64 item, u8* operands
     to[e] = e % PITCH < A::Q ? A::load(k, item, e / PITCH, e % PITCH) : (Value)0;
 }
 
-#if TENSOR
+// ---- operands of tensor cores ---------------------------------------------------------------------------------------
 // The exponent e of 2^e that brings a value of these bits below 2^(top + 1), and what keeps 2^e and 2^-e finite.
 MERCER_INLINE int scale_exponent(u32 bits, int top) {
   const int exponent = top + 127 - (int)(bits >> 23);
@@ -351,4 +344,3 @@ MERCER_STEP void make_fragment(const float* raw, const u32* most, uint4& own, in
   if (e == 0) exponents[A::INDEX] = -exponent;
   own = fragment<A>(raw + A::RAW, power_of_two(exponent), e / 32, e % 32);
 }
-#endif

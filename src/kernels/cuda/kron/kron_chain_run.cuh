@@ -41,10 +41,10 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
       write_places(k, k.from, at, from, chain_rank() * CHAIN_RANK_STEP);
       __syncthreads();
       fill_tile(k, at, from, tile);
-#if CHAIN_ALTERNATES
-      wait_copies<0>();
-      __syncthreads();
-#endif
+      if constexpr (CHAIN_ALTERNATES) {
+        wait_copies<0>();
+        __syncthreads();
+      }
     }
 #if CHAIN_EARLY
     if (is_new) {  // and the tile is asked for, behind the factors
@@ -91,13 +91,14 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
       if (CHAIN_REFILLS && is_filled) fill_vector(k, next, row.next, l, rest, more, tile);
     });
 #endif
-#if CHAIN_CLUSTER > 1
-    cluster_arrive();
-    cluster_wait();  // all have read what is written over now
-#else
-    if (!is_filled) __syncthreads();
-    else if (!CHAIN_ALTERNATES) commit_copies();
-#endif
+    if constexpr (CHAIN_CLUSTER > 1) {
+      cluster_arrive();
+      cluster_wait();  // all have read what is written over now
+    } else if (!is_filled) {
+      __syncthreads();
+    } else if (!CHAIN_ALTERNATES) {
+      commit_copies();
+    }
     at = next;
   }
 }

@@ -206,31 +206,30 @@ MERCER_INLINE void multiply(double (&d)[4], const double (&a)[8], const double (
 template <class Between>
 MERCER_INLINE void multiply_step(DoubleSums& sums, const DoubleLane& lane, const double* x, const double* f,
                                  const Between& between) {
-#if ROW_TILES * 2 <= COLUMN_TILES
   double a[ROW_TILES][8], b[COLUMN_TILES][4];
+  if constexpr (ROW_TILES * 2 <= COLUMN_TILES) {
 #pragma unroll
-  for (int i = 0; i < ROW_TILES; ++i) load_left(a[i], lane, i, x, f);
-  load_right(b[0], lane, 0, x, f);
-  between();
+    for (int i = 0; i < ROW_TILES; ++i) load_left(a[i], lane, i, x, f);
+    load_right(b[0], lane, 0, x, f);
+    between();
 #pragma unroll
-  for (int j = 0; j < COLUMN_TILES; ++j) {
-    if (j + 1 < COLUMN_TILES) load_right(b[j + 1], lane, j + 1, x, f);
+    for (int j = 0; j < COLUMN_TILES; ++j) {
+      if (j + 1 < COLUMN_TILES) load_right(b[j + 1], lane, j + 1, x, f);
 #pragma unroll
-    for (int i = 0; i < ROW_TILES; ++i) multiply(sums[i][j], a[i], b[j]);
+      for (int i = 0; i < ROW_TILES; ++i) multiply(sums[i][j], a[i], b[j]);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < COLUMN_TILES; ++j) load_right(b[j], lane, j, x, f);
+    load_left(a[0], lane, 0, x, f);
+    between();
+#pragma unroll
+    for (int i = 0; i < ROW_TILES; ++i) {
+      if (i + 1 < ROW_TILES) load_left(a[i + 1], lane, i + 1, x, f);
+#pragma unroll
+      for (int j = 0; j < COLUMN_TILES; ++j) multiply(sums[i][j], a[i], b[j]);
+    }
   }
-#else
-  double a[ROW_TILES][8], b[COLUMN_TILES][4];
-#pragma unroll
-  for (int j = 0; j < COLUMN_TILES; ++j) load_right(b[j], lane, j, x, f);
-  load_left(a[0], lane, 0, x, f);
-  between();
-#pragma unroll
-  for (int i = 0; i < ROW_TILES; ++i) {
-    if (i + 1 < ROW_TILES) load_left(a[i + 1], lane, i + 1, x, f);
-#pragma unroll
-    for (int j = 0; j < COLUMN_TILES; ++j) multiply(sums[i][j], a[i], b[j]);
-  }
-#endif
 }
 
 // ---- results --------------------------------------------------------------------------------------------------------
@@ -262,37 +261,37 @@ MERCER_INLINE void store_tile(const KronArguments& k, const DoubleLane& lane, co
   const bool adds = FINAL && y;
   const int row = lane.row(), column = lane.column() + 2 * lane.t();
   const i64 axis = LAST && OUT_WIDTH == 2 ? 1 : k.to.axis;
-#if LAST
-  const int outputs = Q - at.q - column;
-#pragma unroll
-  for (int r = 0; r < ROW_TILES * 2; ++r) {
-    const int n = row + 8 * r;
-    if (!FULL && n >= at.columns) continue;
-    double* place = to + of_to[n] + (at.q + column) * axis;
-    const double* y_place = adds ? y + of_y[n] + (at.q + column) * k.y.axis : y;
-#pragma unroll
-    for (int j = 0; j < COLUMN_TILES; ++j)
-      store_pair(k, place + 8 * j * axis, adds ? y_place + 8 * j * k.y.axis : y, axis, k.y.axis,
-                 FULL ? 2 : outputs - 8 * j, &sums[r / 2][j][r % 2 * 2]);
-  }
-#else
-#pragma unroll
-  for (int j = 0; j < COLUMN_TILES; ++j) {
-    const int n = column + 8 * j, inside = FULL ? 2 : at.columns - n;
-    if (inside <= 0) continue;
-    const i64 first = of_to[n], step = OUT_WIDTH == 2 || inside < 2 ? 0 : of_to[n + 1] - first;
-    double* place = to + first + (at.q + row) * axis;
-    const i64 y_first = adds ? of_y[n] : 0, y_step = adds && inside > 1 ? of_y[n + 1] - y_first : 0;
-    const double* y_place = y + y_first + (at.q + row) * k.y.axis;
+  if constexpr (LAST) {
+    const int outputs = Q - at.q - column;
 #pragma unroll
     for (int r = 0; r < ROW_TILES * 2; ++r) {
-      if (FULL || at.q + row + 8 * r < Q)
-        store_pair(k, place, y_place, step, y_step, inside, &sums[r / 2][j][r % 2 * 2]);
-      place += 8 * axis;
-      y_place += 8 * k.y.axis;
+      const int n = row + 8 * r;
+      if (!FULL && n >= at.columns) continue;
+      double* place = to + of_to[n] + (at.q + column) * axis;
+      const double* y_place = adds ? y + of_y[n] + (at.q + column) * k.y.axis : y;
+#pragma unroll
+      for (int j = 0; j < COLUMN_TILES; ++j)
+        store_pair(k, place + 8 * j * axis, adds ? y_place + 8 * j * k.y.axis : y, axis, k.y.axis,
+                   FULL ? 2 : outputs - 8 * j, &sums[r / 2][j][r % 2 * 2]);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < COLUMN_TILES; ++j) {
+      const int n = column + 8 * j, inside = FULL ? 2 : at.columns - n;
+      if (inside <= 0) continue;
+      const i64 first = of_to[n], step = OUT_WIDTH == 2 || inside < 2 ? 0 : of_to[n + 1] - first;
+      double* place = to + first + (at.q + row) * axis;
+      const i64 y_first = adds ? of_y[n] : 0, y_step = adds && inside > 1 ? of_y[n + 1] - y_first : 0;
+      const double* y_place = y + y_first + (at.q + row) * k.y.axis;
+#pragma unroll
+      for (int r = 0; r < ROW_TILES * 2; ++r) {
+        if (FULL || at.q + row + 8 * r < Q)
+          store_pair(k, place, y_place, step, y_step, inside, &sums[r / 2][j][r % 2 * 2]);
+        place += 8 * axis;
+        y_place += 8 * k.y.axis;
+      }
     }
   }
-#endif
 }
 
 // ---- the kernel -----------------------------------------------------------------------------------------------------

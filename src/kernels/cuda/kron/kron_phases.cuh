@@ -37,7 +37,6 @@ struct ItemPlaces {
 // A vector of row p of axis a, whose rows the blocks of a cluster have in turn; `base` is where row 0 of one lies.
 template <class F, class Vector>
 MERCER_INLINE Vector load_row(const Value* base, int p) {
-#if CHAIN_CLUSTER > 1
   if constexpr (F::BLOCKS > 1) {
     constexpr int OWN = F::P_A / F::BLOCKS;
     const u32 place = address_in_block(shared_address(base + p % OWN * F::STEP_A), p / OWN);
@@ -49,7 +48,6 @@ MERCER_INLINE Vector load_row(const Value* base, int p) {
       return *(const Vector*)&bits;
     }
   }
-#endif
   return *(const Vector*)(base + p * F::STEP_A);
 }
 
@@ -146,7 +144,6 @@ MERCER_STEP void multiply_two(Value* tile, const u8* operands) {
   }
 }
 
-#if TENSOR
 // ---- tensor cores: an item a warp -----------------------------------------------------------------------------------
 // Values as two 16-bit pieces, scaled by a power of two of their own; three of four products are formed, those of a
 // low piece first, since the units cut sums off. Lane 4 g + t.
@@ -405,19 +402,17 @@ template <class F, int STEPS, int TILES>
 struct RowPlaces {
   u32 of[STEPS * 4];
   MERCER_METHOD RowPlaces(const float* tile, int g, int t) {
-#if CHAIN_CLUSTER > 1
+    if (CHAIN_CLUSTER == 1) return;
     constexpr int OWN = F::P_A / F::BLOCKS;
 #pragma unroll
     for (int i = 0; i < STEPS * 4; ++i) {
       const int p = min(4 * i + t, F::P_A - 1);  // a block that there is
       of[i] = address_in_block(shared_address(tile + p % OWN * F::STEP_A + g * TILES), p / OWN);
     }
-#endif
   }
   // MORE: values behind `place`.
   template <int MORE>
   MERCER_METHOD Pack<float, TILES> load(const float* tile, int place, int i, int g, int t) const {
-#if CHAIN_CLUSTER > 1
     if constexpr (F::BLOCKS > 1) {
       if constexpr (TILES == 2) {
         const uint2 bits = load_two_of_cluster<MORE * 4>(of[i] + place * 4);
@@ -427,7 +422,6 @@ struct RowPlaces {
         return *(const Pack<float, TILES>*)&bits;
       }
     }
-#endif
     return *(const Pack<float, TILES>*)(tile + place + MORE + (4 * i + t) * F::STEP_A + g * TILES);
   }
 };
@@ -555,4 +549,3 @@ MERCER_STEP void tensor_squares(float* tile, const u8* operands, const int* expo
     }
   }
 }
-#endif

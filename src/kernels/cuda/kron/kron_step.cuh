@@ -71,12 +71,12 @@ MERCER_INLINE void multiply(const Value* xs, const Value* fs, Value (&sums)[THRE
 MERCER_INLINE void store_value(const KronArguments& k, const KronTilePlace& at, const i64* places, int b, int q, int a,
                                Value value) {
   if (at.b + b >= at.b_count || at.a + a >= k.right || q >= TILE_Q || at.q + q >= Q) return;
-#if FINAL
-  i64 y_place = 0;
-  if (k.y.data)
-    y_place = kron_place(k, k.y, at.item, at.b + b) + (at.q + q) * k.y.axis + kron_behind(k.y, at.a + a);
-  value = KronEnd(k)(value, y_place);
-#endif
+  if constexpr (FINAL) {
+    i64 y_place = 0;
+    if (k.y.data)
+      y_place = kron_place(k, k.y, at.item, at.b + b) + (at.q + q) * k.y.axis + kron_behind(k.y, at.a + a);
+    value = KronEnd(k)(value, y_place);
+  }
   const i64 place = places[b] + (at.q + q) * k.to.axis + kron_behind(k.to, at.a + a);
   kron_store(((OUT*)k.to.data)[place], value);
 }

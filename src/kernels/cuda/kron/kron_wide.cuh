@@ -170,10 +170,8 @@ MERCER_STEP int make_images(const KronArguments& k, int item, u32 first, u32 sec
   constexpr int kWarps = WIDE_THREADS / 32;
   WideFactor<false> one;
   u32 most[2] = {one.load(k, item), 0};
-#if PAIR
   WideFactor<true> two;
-  most[1] = two.load(k, item);
-#endif
+  if constexpr (PAIR) most[1] = two.load(k, item);
   __syncthreads();  // the images before these have been read
 #pragma unroll
   for (int f = 0; f < 1 + PAIR; ++f) {
@@ -186,9 +184,7 @@ MERCER_STEP int make_images(const KronArguments& k, int item, u32 first, u32 sec
 #pragma unroll
     for (int i = 0; i < kWarps; ++i) most[f] = max(most[f], maxima[f * kWarps + i]);
   int exponent = one.write(first, most[0]);
-#if PAIR
-  exponent += two.write(second, most[1]);
-#endif
+  if constexpr (PAIR) exponent += two.write(second, most[1]);
   async_fence();
   __syncthreads();
   return exponent;
@@ -346,7 +342,7 @@ struct TileScale {
   MERCER_METHOD float operator()(float v) const { return v * scale; }
 };
 
-#if COLUMN_SCALES
+// COLUMN_SCALES:
 struct ColumnScale {
   float first, second;
   MERCER_METHOD float operator()(float v) const { return v * first * second; }
@@ -377,7 +373,6 @@ MERCER_INLINE void add_column_maxima(const WideLane& lane, const WideValues& val
     atomicMax(most + piece % COLUMN_BLOCKS * 32 + lane.g * 4 + lane.t, own);
   }
 }
-#endif
 
 // Scales the tile and makes its image.
 template <class Scale>
@@ -426,7 +421,7 @@ struct WideFinish {
   }
   MERCER_METHOD float value(float sum) const { return sum * scale; }
 };
-#if COLUMN_SCALES
+// COLUMN_SCALES:
 struct ColumnUnscale {
   float scale, rest;
   MERCER_METHOD float value(float sum) const { return sum * rest * scale; }
@@ -447,7 +442,6 @@ struct ColumnFinish {
   template <int N>
   MERCER_METHOD void prepare(float (&)[N]) const {}
 };
-#endif
 
 // Four neighbours of row j1 from this column on.
 MERCER_INLINE void store_quad(const KronArguments& k, float beta, OUT* to, const OUT* y, i64 a, int columns, int row,
@@ -602,14 +596,12 @@ struct WidePieces {
 MERCER_STEP void multiply_second(const KronArguments& k, const WideLane& lane, const WideFinish& finish,
                                  const WideOut& out, const float (&sums)[TILE_N / 2], u64 second) {
   const WidePieces pieces(sums);
-#if ROWS_2 >= STRIP
 #pragma unroll
   for (int strip = 0; strip < ROWS_2 / STRIP; ++strip) {
     float results[STRIP / 2];
     pieces.multiply(results, second + strip * (STRIP * 128 / 16));
     out.store(k, lane, finish, strip * STRIP, results);
   }
-#endif
 #if ROWS_2 % STRIP != 0
   float results[ROWS_2 % STRIP / 2];
   pieces.multiply(results, second + ROWS_2 / STRIP * (STRIP * 128 / 16));
@@ -632,9 +624,7 @@ MERCER_INLINE void multiply_tiles(const KronArguments& k, WideLane& lane, const 
                                   WideValues& values, int& tile, int& turn, int step, int stop) {
   const u32 image = block.image + lane.group * (2 * PIECE_X);
   const u64 first = operand_of(block.first + lane.warp / 4 * (64 * 128)), operand = operand_of(image);
-#if !COLUMN_SCALES
   u32* const maxima = block.maxima + lane.group * GROUP_WARPS;
-#endif
 #pragma unroll 1
   for (; tile < stop; tile += GROUPS * step) {
     lane.forget();
@@ -687,9 +677,7 @@ extern "C" __global__ void __launch_bounds__(WIDE_THREADS, 1) kron_wide(const __
   block.maxima = (u32*)(memory + TAIL);
   block.columns = (u32*)(memory + TAIL + MAXIMA_BYTES);
   block.stage = (float*)(memory + TAIL + MAXIMA_BYTES + COLUMN_BYTES) + threadIdx.x / 32 * STAGE;
-#if COLUMN_SCALES
-  for (int c = threadIdx.x; c < 2 * GROUPS * COLUMN_SLOTS; c += WIDE_THREADS) block.columns[c] = 0;
-#endif
+  for (int c = threadIdx.x; COLUMN_SCALES && c < 2 * GROUPS * COLUMN_SLOTS; c += WIDE_THREADS) block.columns[c] = 0;
   const int item_tiles = (int)(k.row_count * k.left * (PAIR ? 1 : (k.right + TILE_N - 1) / TILE_N));
   bool varies = false;
   for (int axis = 0; axis < k.items.count; ++axis)
