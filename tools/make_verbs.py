@@ -207,6 +207,20 @@ def with_short_names(head: str) -> str:
     return head
 
 
+def with_workspace() -> list[str]:
+    """The public verbs that take scratch memory, as mercer.workspace_size names them."""
+    from mercer import _mercer, linalg
+
+    named = [(name, name) for name in (*VERBS["mercer"], *linalg.__all__)]
+    named += [(f"kron.{name}", name) for name in VERBS["mercer.kron"]]
+    compiled = {text: getattr(_mercer, name, None) for text, name in named}
+    return [
+        text
+        for text, function in compiled.items()
+        if any("workspace:" in head for head, *_ in getattr(function, "__nb_signature__", ()))
+    ]
+
+
 def module() -> str:
     from mercer import _mercer
 
@@ -221,6 +235,8 @@ def module() -> str:
         wrapped(f"{title} = ", [f'"{name}"' for name in group], "")
         for title, group in zip(("NAMES", "KRON"), VERBS.values(), strict=True)
     ]
+    listed.append("# What mercer.workspace_size serves.")
+    listed.append(wrapped("WITH_WORKSPACE = ", [f'"{name}"' for name in with_workspace()], ""))
     head = HEAD.format(imports="\n".join(imports), names="\n".join(listed))
     tail = [wrapped("_describe", [f'"{home}"', *group], "") + "\n" for home, group in VERBS.items()]
     return "\n\n".join([head, *functions, "".join([DESCRIBE, *tail])])

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mercer import _mercer
 from mercer._spelling import hint
 from mercer.errors import DtypeError
 
@@ -23,18 +24,21 @@ RANGED = ("kernel_product", "kernel_reduce", "knn")
 
 _POINTS = ("x", "z", "x1", "x2")
 _OTHERS = ("row", "col", "w", "v", "coef", "amplitude")
-_FLOATS = tuple(map(np.dtype, ("float16", "float32", "float64")))
-TAKEN = tuple(map(np.dtype, ("uint8", "int8", "int32")))
+#: The dtypes that points may have, each with the one in which values are computed.
+POINT_TYPES = _mercer.point_types()
+#: Those of NumPy, which has no bfloat16 of its own.
+NUMPY_TYPES = tuple(np.dtype(name) for name in POINT_TYPES if hasattr(np, name))
+_FLOATS = tuple(dtype for dtype in NUMPY_TYPES if dtype.kind == "f")
+TAKEN = tuple(dtype for dtype in NUMPY_TYPES if dtype.kind != "f")
 _EXACT = 2**53
 _BY_NUMBER = re.compile(r"\b[xz]\s*\[\s*[\d:]")
 _OF_VECTORS = re.compile(r"\b(?:matvec|vector|dot|outer|concat)\s*\(")
-_IN_FLOAT32 = ("float16", "bfloat16", "float32", "uint8", "int8")
 
 
 def computing_type(dtype: Any) -> np.dtype:
     """The type that values of points of a dtype, of whatever library, are computed in."""
     name = str(dtype).rpartition(".")[2]
-    return np.dtype(np.float32 if name in _IN_FLOAT32 else np.float64)
+    return np.dtype(POINT_TYPES.get(name, "float64"))
 
 
 def is_table(array: Any) -> bool:

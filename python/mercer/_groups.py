@@ -379,7 +379,7 @@ def _common(verb: str, arrays: list[Any], xp: Any) -> list[Any]:
         else arrays
     )
     for number, array in enumerate(arrays):
-        if str(array.dtype).rpartition(".")[2] in _TAKEN:
+        if str(array.dtype).rpartition(".")[2] in _array_likes.POINT_TYPES:
             continue
         if xp is not np or array.dtype.kind not in "iu":
             raise DtypeError(
@@ -392,9 +392,6 @@ def _common(verb: str, arrays: list[Any], xp: Any) -> list[Any]:
 
 def _cast(array: Any, kind: Any, xp: Any) -> Any:
     return array.to(kind) if xp.__name__ == "torch" else array.astype(kind)
-
-
-_TAKEN = ("float16", "bfloat16", "float32", "float64", "uint8", "int8", "int32")
 
 
 def _joined(arrays: list[Any], xp: Any) -> Any:

@@ -1331,6 +1331,11 @@ def plan_count() -> int:
 def clear_plans() -> None:
     """Forgets all compiled plans."""
 
+def point_types() -> dict[str, str]:
+    """
+    The dtypes that points may have, each with the one in which values are computed.
+    """
+
 def clock_ghz() -> tuple[float, float, bool]:
     """
     The clock of this core in GHz, measured by a chain of multiplications, and by one of rotations; whether they agree.

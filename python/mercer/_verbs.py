@@ -27,6 +27,13 @@ NAMES = (
     "kernel_agop", "gradient_field", "cdist",
 )
 KRON = ("matmul", "kron_matmul")
+# What mercer.workspace_size serves.
+WITH_WORKSPACE = (
+    "pairwise", "kernel_matrix", "kernel_product", "kernel_reduce", "knn", "kernel_gradient",
+    "kernel_agop", "gradient_field", "cdist", "cho_inverse", "cho_inverse_diagonal", "cho_solve",
+    "cholesky", "eigh", "inv_quad_logdet", "lu_factor", "lu_solve", "solve_cholesky", "solve_lu",
+    "solve_triangular", "kron.matmul", "kron.kron_matmul",
+)
 _modules = sys.modules
 _REFUSED = _array_likes.REFUSED
 

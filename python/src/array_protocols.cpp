@@ -9,6 +9,7 @@
 
 #include "arrays.h"
 #include "core/devices/cuda_driver.h"
+#include "core/dtypes.h"
 
 namespace mercer::python {
 namespace {
@@ -17,51 +18,15 @@ constexpr std::int64_t kMostAxes = 64;                     // those of NumPy and
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 56;   // beyond every address
 
 bool dtype_from_dlpack(DLDataType type, Dtype& dtype) {
-  if (type.lanes != 1) return false;
-  const auto is = [&](std::uint8_t code, std::uint8_t bits) { return type.code == code && type.bits == bits; };
-  if (is(kDLFloat, 16))
-    dtype = Dtype::float16;
-  else if (is(kDLBfloat, 16))
-    dtype = Dtype::bfloat16;
-  else if (is(kDLFloat, 32))
-    dtype = Dtype::float32;
-  else if (is(kDLFloat, 64))
-    dtype = Dtype::float64;
-  else if (is(kDLUInt, 8))
-    dtype = Dtype::uint8;
-  else if (is(kDLInt, 8))
-    dtype = Dtype::int8;
-  else if (is(kDLInt, 64))
-    dtype = Dtype::int64;
-  else if (is(kDLInt, 32))
-    dtype = Dtype::int32;
-  else if (is(kDLBool, 8))
-    dtype = Dtype::boolean;
-  else
-    return false;
-  return true;
+  return type.lanes == 1 &&
+         find_dtype(dtype, [&](const DtypeRow& row) { return type.code == row.dlpack && type.bits == 8 * row.size; });
 }
 
 /// The element type in the array interface's spelling, such as "<f4".
 bool dtype_from_typestr(const std::string& type, Dtype& dtype) {
-  if (type.size() != 3 || type[0] == '>') return false;
-  struct Row {
-    const char* code;
-    Dtype dtype;
-  };
-  for (const Row& row : {Row{"f2", Dtype::float16},
-                         {"f4", Dtype::float32},
-                         {"f8", Dtype::float64},
-                         {"u1", Dtype::uint8},
-                         {"i1", Dtype::int8},
-                         {"i8", Dtype::int64},
-                         {"i4", Dtype::int32},
-                         {"b1", Dtype::boolean}}) {
-    if (type.compare(1, 2, row.code) != 0) continue;
-    dtype = row.dtype;
-    return true;
-  }
-  return false;
+  return type.size() == 3 && type[0] != '>' && find_dtype(dtype, [&](const DtypeRow& row) {
+           return row.interface != 0 && type[1] == row.interface && type[2] == static_cast<char>('0' + row.size);
+         });
 }
 
 constexpr int kCurrentCuda = -2;  // an outline's device where none is counted

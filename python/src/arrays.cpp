@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "core/dtypes.h"
 #include "mercer/error.h"
 #include "numpy_fields.h"
 #include "stable_abi.h"
@@ -15,18 +16,9 @@ namespace {
 bool dtype_from_format(const char* format, Py_ssize_t item_size, Dtype& dtype) {
   if (*format == '=' || *format == '@' || *format == '<') ++format;
   if (*format == '\0' || format[1] != '\0') return false;
-  switch (*format) {
-    case 'e': dtype = Dtype::float16; return true;
-    case 'f': dtype = Dtype::float32; return true;
-    case 'd': dtype = Dtype::float64; return true;
-    case 'B': dtype = Dtype::uint8; return true;
-    case 'b': dtype = Dtype::int8; return true;
-    case '?': dtype = Dtype::boolean; return true;
-    case 'i': dtype = Dtype::int32; return item_size == 4;
-    case 'l':
-    case 'q': dtype = Dtype::int64; return item_size == 8;
-    default: return false;
-  }
+  const char code = *format == 'l' ? 'q' : *format;  // two names of one type
+  return find_dtype(
+      dtype, [&](const DtypeRow& row) { return code == row.format && item_size == static_cast<Py_ssize_t>(row.size); });
 }
 
 /// As PyObject_CallNoArgs, without the way to a function of C, which is more than the function: of a call on tiny

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/devices/cuda_driver.h"
+#include "core/dtypes.h"
 #include "mercer/error.h"
 #include "mercer/kron.h"
 #include "mercer/linalg.h"
@@ -35,18 +36,9 @@ namespace {
 [[noreturn]] void refuse(const std::string& message) { throw mercer::Error(ErrorKind::invalid_argument, message); }
 
 Dtype dtype_of_element(xla::ElementType type) {
-  switch (type) {
-    case xla::kPred: return Dtype::boolean;
-    case xla::kS32: return Dtype::int32;
-    case xla::kS64: return Dtype::int64;
-    case xla::kU8: return Dtype::uint8;
-    case xla::kS8: return Dtype::int8;
-    case xla::kF16: return Dtype::float16;
-    case xla::kF32: return Dtype::float32;
-    case xla::kF64: return Dtype::float64;
-    case xla::kBF16: return Dtype::bfloat16;
-    default: refuse(fmt::format("jax: arrays must hold real numbers. Received XLA's type {}.", static_cast<int>(type)));
-  }
+  Dtype dtype{};
+  if (find_dtype(dtype, [&](const DtypeRow& row) { return type == row.xla; })) return dtype;
+  refuse(fmt::format("jax: arrays must hold real numbers. Received XLA's type {}.", static_cast<int>(type)));
 }
 
 /// `halves`: int32 are the halves of int64.

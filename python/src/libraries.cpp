@@ -7,6 +7,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "core/dtypes.h"
 #include "core/system/aligned.h"
 #include "gil.h"
 #include "mercer/error.h"
@@ -194,9 +195,9 @@ nb::object make_tensor(Library& library, nb::handle like, const std::vector<std:
 }  // namespace
 
 std::optional<Dtype> dtype_of_name(std::string_view name) {
-  for (int dtype = 0; dtype < kDtypeCount; ++dtype)
-    if (name == name_of(static_cast<Dtype>(dtype))) return static_cast<Dtype>(dtype);
-  return std::nullopt;
+  Dtype dtype{};
+  if (!find_dtype(dtype, [&](const DtypeRow& row) { return name == row.name; })) return std::nullopt;
+  return dtype;
 }
 
 const nb::object& Library::dtype(Dtype dtype) {
@@ -328,16 +329,8 @@ DLDevice to_dlpack(Device device) {
 }
 
 DLDataType to_dlpack(Dtype dtype) {
-  const auto bits = static_cast<std::uint8_t>(8 * size_of(dtype));
-  switch (dtype) {
-    case Dtype::bfloat16: return {kDLBfloat, bits, 1};
-    case Dtype::uint8: return {kDLUInt, bits, 1};
-    case Dtype::int8:
-    case Dtype::int32:
-    case Dtype::int64: return {kDLInt, bits, 1};
-    case Dtype::boolean: return {kDLBool, bits, 1};
-    default: return {kDLFloat, bits, 1};
-  }
+  const DtypeRow& row = row_of(dtype);
+  return {row.dlpack, static_cast<std::uint8_t>(8 * row.size), 1};
 }
 
 }  // namespace mercer::python

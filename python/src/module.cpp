@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "core/devices/lapack.h"
 #include "core/devices/nvrtc.h"
+#include "core/dtypes.h"
 #include "core/system/env.h"
 #include "core/system/file_cache.h"
 #include "gil.h"
@@ -197,6 +198,16 @@ void bind_machine(nb::module_& module) {
       "plan_count", [] { return Context::shared().plan_count(); }, "Compiled plans held now.");
   module.def(
       "clear_plans", [] { Context::shared().clear_plans(); }, "Forgets all compiled plans.");
+  module.def(
+      "point_types",
+      [] {
+        nb::dict types;
+        for (const DtypeRow& row : kDtypes)
+          if (row.of_points) types[row.name] = name_of(row.computing);
+        return types;
+      },
+      nb::sig("def point_types() -> dict[str, str]"),
+      "The dtypes that points may have, each with the one in which values are computed.");
   bind_floors(module);
   module.def("env_rows", environment_rows, nb::sig("def env_rows() -> list[tuple[str, str, str]]"),
              "The environment variables that Mercer reads: (name, default, meaning).");

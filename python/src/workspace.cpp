@@ -1,23 +1,12 @@
 // mercer.workspace_size: a call of a verb that ends where it would take its scratch memory.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nanobind/nanobind.h>
-
-#include <algorithm>
-#include <array>
 
 #include "calls.h"
 #include "symbols.h"
 
 namespace mercer::python {
 namespace {
-
-constexpr std::array<std::string_view, 22> kVerbs = {
-    "pairwise",         "kernel_matrix",   "kernel_product", "kernel_reduce", "knn",
-    "kernel_gradient",  "kernel_agop",     "gradient_field", "cdist",         "cholesky",
-    "cho_solve",        "solve_cholesky",  "cho_inverse",    "solve_lu",      "cho_inverse_diagonal",
-    "solve_triangular", "inv_quad_logdet", "lu_factor",      "lu_solve",      "eigh",
-    "kron.matmul",      "kron.kron_matmul"};
 
 constexpr char kSignature[] =
     "def workspace_size(verb: str, /, *args: typing.Any, **kwargs: typing.Any) -> int";
@@ -34,9 +23,11 @@ device, or "cuda:1". Each description stands for an array of its own, but a meta
 stands.)doc";
 
 std::int64_t py_workspace_size(const std::string& verb, const nb::args& args, const nb::kwargs& kwargs) {
-  if (std::find(kVerbs.begin(), kVerbs.end(), verb) == kVerbs.end()) {
-    throw Error(ErrorKind::invalid_argument, fmt::format("workspace_size: the verb must be one of {}. Received \"{}\".",
-                                                         fmt::join(kVerbs, ", "), verb));
+  const nb::object verbs = nb::module_::import_("mercer._verbs").attr("WITH_WORKSPACE");
+  if (!nb::cast<bool>(verbs.attr("__contains__")(verb))) {
+    const auto known = nb::cast<std::string>(nb::str(", ").attr("join")(verbs));
+    throw Error(ErrorKind::invalid_argument,
+                fmt::format("workspace_size: the verb must be one of {}. Received \"{}\".", known, verb));
   }
   if (verb == "cdist" && kwargs.contains("metric") && kwargs["metric"].equal(nb::str("mahalanobis"))) {
     throw Error(ErrorKind::unsupported,

@@ -32,18 +32,11 @@ mercer_status status_of(ErrorKind kind) {
 }
 
 Dtype dtype_of(const char* op, const char* name, std::int32_t dtype) {
-  switch (dtype) {
-    case MERCER_FLOAT16: return Dtype::float16;
-    case MERCER_BFLOAT16: return Dtype::bfloat16;
-    case MERCER_FLOAT32: return Dtype::float32;
-    case MERCER_FLOAT64: return Dtype::float64;
-    case MERCER_UINT8: return Dtype::uint8;
-    case MERCER_INT64: return Dtype::int64;
-    case MERCER_BOOLEAN: return Dtype::boolean;
-    case MERCER_INT32: return Dtype::int32;
-    case MERCER_INT8: return Dtype::int8;
-  }
-  fail(ErrorKind::invalid_argument, "{}: the dtype of {} must be a mercer_dtype. Received {}.", op, name, dtype);
+  static_assert(MERCER_FLOAT16 == static_cast<int>(Dtype::float16) && MERCER_INT8 == kDtypeCount - 1,
+                "both enumerations have one order");
+  require(dtype >= 0 && dtype < kDtypeCount, "{}: the dtype of {} must be a mercer_dtype. Received {}.", op, name,
+          dtype);
+  return static_cast<Dtype>(dtype);
 }
 
 Device device_of(const char* op, const char* name, const mercer_tensor& tensor) {

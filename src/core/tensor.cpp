@@ -3,31 +3,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/dtypes.h"
 #include "core/error.h"
 
 namespace mercer {
-namespace {
 
-struct DtypeRow {
-  const char* name;
-  std::size_t size;
-  Dtype computing;
-  bool of_points;
-};
-
-// The rows are in the order of the enumeration.
-constexpr DtypeRow kDtypes[kDtypeCount] = {
-    {"float16", 2, Dtype::float32, true}, {"bfloat16", 2, Dtype::float32, true}, {"float32", 4, Dtype::float32, true},
-    {"float64", 8, Dtype::float64, true}, {"uint8", 1, Dtype::float32, true},    {"int64", 8, Dtype::float32, false},
-    {"bool", 1, Dtype::float32, false},   {"int32", 4, Dtype::float64, true},    {"int8", 1, Dtype::float32, true}};
-
-}  // namespace
-
-std::size_t size_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].size; }
-const char* name_of(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].name; }
+std::size_t size_of(Dtype dtype) { return row_of(dtype).size; }
+const char* name_of(Dtype dtype) { return row_of(dtype).name; }
 bool is_whole(Dtype dtype) { return dtype == Dtype::int32 || dtype == Dtype::int64; }
-Dtype compute_type(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].computing; }
-bool is_of_points(Dtype dtype) { return kDtypes[static_cast<int>(dtype)].of_points; }
+Dtype compute_type(Dtype dtype) { return row_of(dtype).computing; }
+bool is_of_points(Dtype dtype) { return row_of(dtype).of_points; }
 
 std::string Device::to_text() const { return kind == DeviceKind::cpu ? "cpu" : fmt::format("cuda:{}", index); }
 

@@ -8,9 +8,8 @@ import math
 from typing import Any
 
 import mercer as mc
+from mercer._array_likes import POINT_TYPES
 from mercer._cli.command import Argument, Refusal, argument
-
-POINTS = ("float16", "float32", "float64", "uint8", "int8", "int32")  # NumPy has no bfloat16
 
 
 def _shape(text: str) -> tuple[int, int, int]:
@@ -88,7 +87,7 @@ def parameter(help_text: str) -> Argument:
 FORMULA = argument("formula", help="a formula or a name of the zoo")
 SHAPE = argument("--shape", type=_shape, default=(4096, 4096, 256), metavar="MxNxK")
 DTYPE = argument(
-    "--dtype", default="float32", choices=[*POINTS, "bfloat16"], help="of the points (float32)"
+    "--dtype", default="float32", choices=[*POINT_TYPES], help="of the points (float32)"
 )
 X = argument("x", help="the file of the rows")
 Z = argument("z", help="the file of the columns")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import mercer as mc
+from mercer._array_likes import NUMPY_TYPES
 from mercer._cli import arguments as a
 from mercer._cli import files
 from mercer._cli.command import Argument, Command, Refusal, argument
@@ -22,7 +23,7 @@ REDUCTIONS = ("sum", "max", "min", "argmax", "argmin", "logsumexp")
 
 @dataclass(frozen=True)
 class Verb:
-    """name: the command. call: the function of ``mercer``. operand: its array besides the points.
+    """name: the command. call: the function of ``mercer``. operand: its array next to the points.
 
     own: keyword arguments from the options. names: of the columns of each result in a table, from
     x and the operand.
@@ -110,7 +111,7 @@ VERBS = (
 
 def computed_in(dtype: np.dtype) -> np.dtype:
     """The type itself where Mercer has it, in this machine's byte order."""
-    if dtype.newbyteorder("=") in map(np.dtype, a.POINTS):
+    if dtype.newbyteorder("=") in NUMPY_TYPES:
         return dtype.newbyteorder("=")
     return np.dtype("float64" if dtype.kind == "f" or dtype.itemsize > 2 else "float32")
 

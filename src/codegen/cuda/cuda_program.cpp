@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "core/dtypes.h"
 #include "core/error.h"
 #include "ir/expr/ptx.h"
 
@@ -214,17 +215,8 @@ std::string Statements::expression(const ir::Instr& instr) const {
 const char* cuda_type(Dtype type) { return type == Dtype::float64 ? "double" : "float"; }
 
 const char* element_type(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::float16: return "half_bits";
-    case Dtype::bfloat16: return "bfloat_bits";
-    case Dtype::float32: return "float";
-    case Dtype::float64: return "double";
-    case Dtype::uint8: return "u8";
-    case Dtype::int8: return "i8";
-    case Dtype::int32: return "i32";
-    case Dtype::int64: return "i64";
-    default: fail(ErrorKind::compile, "cuda: no elements of {}.", name_of(dtype));
-  }
+  if (const char* text = row_of(dtype).device_text) return text;
+  fail(ErrorKind::compile, "cuda: no elements of {}.", name_of(dtype));
 }
 
 std::string cuda_number(double value, Dtype type) {
