@@ -247,7 +247,7 @@ std::vector<Row> make_rows() {
         "Pearson 1900; scikit-learn additive_chi2_kernel without its sign", "additive_chi2", "nonnegative"}},
       {{"hellinger", {}, kMetric, kUnweighted, "sqrt(sum(square(sqrt(x) - sqrt(z)))/2)", "", {}, "Hellinger 1909", "",
         "nonnegative"}},
-      // Let u = (p - q)/(p + q): a term is (p + q)/2 ((1 + u) log(1 + u) + (1 - u) log(1 - u)). Near u = 0 the first
+      // With u = (p - q)/(p + q) a term is (p + q)/2 ((1 + u) log(1 + u) + (1 - u) log(1 - u)). Near u = 0 the first
       // order cancels, so the second form adds terms of second order only.
       {{"jensenshannon", {"js"}, kMetric, kUnweighted,
         "p = x/sum(x); q = z/sum(z); s = p + q; u = abs(p - q)/where(s == 0, 1, s); v = min(u, 0.75); "

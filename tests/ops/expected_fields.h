@@ -81,4 +81,16 @@ inline void expect_gradient(const char* text, const Tensor& x, const Tensor& z, 
   EXPECT_TRUE(same_bits(out, again)) << what << ", " << text;
 }
 
+/// m points x, n points z of k features, and coefficients of so many outputs.
+struct FieldShape {
+  std::int64_t m, n, k, outputs;
+};
+
+/// The same, of normally distributed points in float32.
+inline void expect_gradient(const char* text, const FieldShape& shape, TestContext& context) {
+  const auto& [m, n, k, outputs] = shape;
+  const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);
+  expect_gradient(text, x, z, normal(Dtype::float32, {outputs, n}, 3), std::to_string(outputs) + " outputs", context);
+}
+
 }  // namespace mercer::testing_support

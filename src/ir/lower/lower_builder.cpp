@@ -138,23 +138,20 @@ bool Builder::fold(Instr& instr) const {
                : fold_to_constant<float>(instr, bits[0], bits[1], bits[2]);
 }
 
-bool Builder::is_negation(std::int32_t id, std::int32_t& of) const {
-  const Instr& instr = at(id);
-  if (instr.op != Prim::bit_xor || instr.b < 0) return false;
-  const bool first = at(instr.a).op == Prim::constant && at(instr.a).bits == sign_bit();
-  const bool second = at(instr.b).op == Prim::constant && at(instr.b).bits == sign_bit();
+bool Builder::is_with(const Instr& instr, Prim op, std::uint64_t bits, std::int32_t& of) const {
+  if (instr.op != op || instr.b < 0) return false;
+  const auto is_constant = [&](std::int32_t id) { return at(id).op == Prim::constant && at(id).bits == bits; };
+  const bool first = is_constant(instr.a), second = is_constant(instr.b);
   of = first ? instr.b : instr.a;
   return first != second;
 }
 
+bool Builder::is_negation(std::int32_t id, std::int32_t& of) const {
+  return is_with(at(id), Prim::bit_xor, sign_bit(), of);
+}
+
 bool Builder::is_magnitude(std::int32_t id, std::int32_t& of) const {
-  const Instr& instr = at(id);
-  const std::uint64_t mask = all_bits() ^ sign_bit();
-  if (instr.op != Prim::bit_and) return false;
-  const bool first = at(instr.a).op == Prim::constant && at(instr.a).bits == mask;
-  const bool second = at(instr.b).op == Prim::constant && at(instr.b).bits == mask;
-  of = first ? instr.b : instr.a;
-  return first != second;
+  return is_with(at(id), Prim::bit_and, all_bits() ^ sign_bit(), of);
 }
 
 // Rewrites that change no bit of the result (but for signs of NaN): signs move into the operation.
@@ -183,13 +180,9 @@ void Builder::tidy(Instr& instr) {
       if (is_negation(*value, inner) || is_magnitude(*value, inner)) *value = inner;
     }
   }
-  if (instr.op == Prim::bit_xor) {  // -(-a) = a
-    const bool first = at(instr.a).op == Prim::constant && at(instr.a).bits == sign_bit();
-    const bool second = at(instr.b).op == Prim::constant && at(instr.b).bits == sign_bit();
-    if (first != second && is_negation(first ? instr.b : instr.a, inner)) {
-      instr.a = inner, instr.b = -1;
-      return;
-    }
+  if (is_with(instr, Prim::bit_xor, sign_bit(), other) && is_negation(other, inner)) {  // -(-a) = a
+    instr.a = inner, instr.b = -1;
+    return;
   }
   if (commutes(instr.op) && instr.a > instr.b) std::swap(instr.a, instr.b);
 }

@@ -68,6 +68,8 @@ class Builder {
   Value append(Instr instr);
   bool fold(Instr& instr) const;
   void tidy(Instr& instr);
+  /// Whether this is `op` of a value, which `of` then is, and of the constant with these bits.
+  bool is_with(const Instr& instr, Prim op, std::uint64_t bits, std::int32_t& of) const;
   bool is_negation(std::int32_t id, std::int32_t& of) const;
   bool is_magnitude(std::int32_t id, std::int32_t& of) const;
 

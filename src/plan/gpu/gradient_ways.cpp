@@ -217,11 +217,17 @@ BilinearTile gemm_tile(const Request& request, const Costs& costs) {
   return tile;
 }
 
+/// Why a call's fields are no products of matrices, whatever they are.
+std::optional<Refusal> refuses_products(const Request& request, Planner& planner) {
+  if (planner.formula().form == ir::Form::fold) return Refusal{"a fold is no sum of products"};
+  if (request.precision == Precision::direct) return kIsDirect;
+  return {};
+}
+
 /// Why a call's fields are not contracted on tensor cores, whatever they are.
 std::optional<Refusal> refuses_contraction(const Request& request, const Costs& costs, Planner& planner) {
   if (request.type != Dtype::float32) return kOfFloat64;
-  if (planner.formula().form == ir::Form::fold) return Refusal{"a fold is no sum of products"};
-  if (request.precision == Precision::direct) return kIsDirect;
+  if (const auto refusal = refuses_products(request, planner)) return refusal;
   if (request.device.capability != kOfWarpgroups) return Refusal{"it needs warpgroups (compute capability 9.0)"};
   if (!pays_field_products(request.m, request.n, request.k, costs))
     return too_small(request, costs, "features, or points of z, are too few");
@@ -385,8 +391,7 @@ Considered with_values(const Request& request, const Costs& costs, KeptPlan<GpuF
 
 Considered grad_gemm(const Request& request, const Costs& costs, Planner& planner) {
   if (request.type != Dtype::float32) return kOfFloat64;
-  if (planner.formula().form == ir::Form::fold) return Refusal{"a fold is no sum of products"};
-  if (request.precision == Precision::direct) return kIsDirect;
+  if (const auto refusal = refuses_products(request, planner)) return *refusal;
   if (const auto refusal = refuses_product(request, costs, planner)) return *refusal;
   const FieldUse use{gemm_tile(request, costs), !refuses_contraction(request, costs, planner)};
   if (!use.linear) return too_small(request, costs, "features times outputs, or points of either side, are too few");
@@ -398,8 +403,7 @@ Considered grad_gemm(const Request& request, const Costs& costs, Planner& planne
 
 Considered grad_gemm_float64(const Request& request, const Costs& costs, Planner& planner) {
   if (request.type != Dtype::float64) return Refusal{"values are computed in float32"};
-  if (planner.formula().form == ir::Form::fold) return Refusal{"a fold is no sum of products"};
-  if (request.precision == Precision::direct) return kIsDirect;
+  if (const auto refusal = refuses_products(request, planner)) return *refusal;
   if (!pays_doubles(request.m, request.n, request.k, costs)) {
     if (request.k < costs.gradient.double_features)
       return Refusal{"features", real(costs.gradient.double_features), real(request.k)};

@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "backend/cpu/pairs/sum_range.h"
+#include "backend/cpu/pairs/tile_output.h"
 #include "core/integers.h"
 #include "plan/cpu/ways.h"
 
@@ -109,9 +110,7 @@ class BothSidesRun {
   }
 
   void pack_slots(const PackPrograms::Side& side, const Points& points, int width, AlignedBuffer& slots) const {
-    const Packer<T> packer(side, points, width, job_.item.weights, params_.wide);
-    slots.reserve(packer.panels() * packer.slots_size() * static_cast<std::int64_t>(sizeof(T)));
-    for (std::int64_t p = 0; p < packer.panels(); ++p) packer.pack_slots(p, slots.as<T>() + p * packer.slots_size());
+    pack_side_slots<T>(side, points, width, job_.item.weights, params_.wide, slots);
   }
 
   void run_block(std::int64_t range, std::int64_t n0, Workspace<T>& w) {

@@ -1,11 +1,6 @@
 // Whoever keeps kernels keeps full ones from the second call on: in a process whose cache is empty, which compiled all
 // kernels itself, no module of quick kernels is held by anybody then.
-#include <cstdlib>
-#include <iostream>
-
-#include "core/testing.h"
 #include "jit/cuda_module.h"
-#include "jit/quick_compile.h"
 #include "ops/context.h"
 #include "ops/drawn_data.h"
 #include "ops/kron_calls.h"
@@ -84,18 +79,10 @@ void expect_full_kernels(const Holder& holder) {
   EXPECT_EQ(jit::quick_cuda_module_count(), 0);
 }
 
-/// Ends the process, with 0 where nothing failed.
 [[noreturn]] void run_all() {
-  {
-    const TemporaryFolder cache, store;
-    ::setenv("MERCER_CACHE_DIR", cache.path().c_str(), 1);
-    ::setenv("MERCER_STORE", store.path().c_str(), 1);
+  end_after([](const auto&) {
     for (const Holder& holder : kHolders) expect_full_kernels(holder);
-    jit::finish_compiling();
-  }
-  const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
-  for (int i = 0; i < result.total_part_count(); ++i) std::cerr << result.GetTestPartResult(i).message() << "\n";
-  std::_Exit(result.Failed() ? 1 : 0);
+  });
 }
 
 class QuickHolders : public QuickKernels {};

@@ -278,18 +278,8 @@ class BareSums : public QuickPairs {
 
 using Expectation = void (*)(const OfKnownSum& known, const std::filesystem::path& store);
 
-/// Ends the process, with 0 where nothing failed.
 [[noreturn]] void run(const OfKnownSum& known, Expectation expect) {
-  {
-    const TemporaryFolder cache, store;
-    ::setenv("MERCER_CACHE_DIR", cache.path().c_str(), 1);
-    ::setenv("MERCER_STORE", store.path().c_str(), 1);
-    expect(known, store.path());
-    jit::finish_compiling();
-  }
-  const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
-  for (int i = 0; i < result.total_part_count(); ++i) std::cerr << result.GetTestPartResult(i).message() << "\n";
-  std::_Exit(result.Failed() ? 1 : 0);
+  end_after([&](const std::filesystem::path& store) { expect(known, store); });
 }
 
 class BareSumsOf : public BareSums, public ::testing::WithParamInterface<const char*> {};

@@ -31,6 +31,25 @@ double element(const Array& x, const std::array<const Array*, 2>& f, std::int64_
   return sum;
 }
 
+/// Runs a product on the device and returns the bytes of scratch memory that it asks for.
+std::int64_t scratch_of(const Tensor& x, const std::vector<Tensor>& factors, const Tensor& out, const Options& options,
+                        bool left, TestContext& context) {
+  std::int64_t bytes = 0;
+  take_kron_to_cuda(
+      x, factors, out, options, context,
+      [&](const Tensor& at_x, const std::vector<Tensor>& there, const Tensor& at_out, const Options& moved) {
+        const auto call = [&](const Options& given) {
+          if (left)
+            kron::kron_matmul(there, at_x, at_out, given, context);
+          else
+            kron::matmul(at_x, there, at_out, given, context);
+        };
+        bytes = kron::workspace_size(moved, call);
+        call(moved);
+      });
+  return bytes;
+}
+
 /// Every dtype once, on a call with alpha, beta and y: the bound of mercer/kron.h.
 TEST(CudaKron, EveryDtype) {
   on_cuda([](TestContext& context) {
@@ -68,20 +87,7 @@ TEST(CudaKron, PartsChangeNothing) {
       const Array x = random_array(Dtype::int32, of_x, 3), whole(Dtype::int32, of_out),
                   parts(Dtype::int32, of_out);
       const std::vector<Tensor> factors = {f, g};
-      const auto scratch_of_call = [&](const Tensor& out) {
-        std::int64_t bytes = 0;
-        take_kron_to_cuda(x, factors, out, {}, context,
-                          [&](const Tensor& at_x, const std::vector<Tensor>& there, const Tensor& at_out,
-                              const Options& moved) {
-                            const auto call = [&](const Options& options) {
-                              if (left) kron::kron_matmul(there, at_x, at_out, options, context);
-                              else kron::matmul(at_x, there, at_out, options, context);
-                            };
-                            bytes = kron::workspace_size(moved, call);
-                            call(moved);
-                          });
-        return bytes;
-      };
+      const auto scratch_of_call = [&](const Tensor& out) { return scratch_of(x, factors, out, {}, left, context); };
       const std::int64_t bytes = scratch_of_call(whole);
       context.state().own_costs().part_bytes = 2000;
       EXPECT_LT(scratch_of_call(parts), bytes);
@@ -176,21 +182,10 @@ TEST(CudaKron, OutHoldsWhatLiesBetweenPasses) {
       const Shape shape = left ? Shape{k, kPassed} : Shape{kPassed, k};
       const Array x = random_array(Dtype::float32, shape, 2), zeros(Dtype::float32, shape);
       const auto scratch_of_call = [&](const Tensor& from, const Tensor& out, const Tensor* y) {
-        std::int64_t bytes = 0;
         Options given;
         given.beta = y != nullptr ? 1 : 0;
         given.y = y;
-        take_kron_to_cuda(from, factors, out, given, context,
-                          [&](const Tensor& at_x, const std::vector<Tensor>& there, const Tensor& at_out,
-                              const Options& moved) {
-                            const auto call = [&](const Options& options) {
-                              if (left) kron::kron_matmul(there, at_x, at_out, options, context);
-                              else kron::matmul(at_x, there, at_out, options, context);
-                            };
-                            bytes = kron::workspace_size(moved, call);
-                            call(moved);
-                          });
-        return bytes;
+        return scratch_of(from, factors, out, given, left, context);
       };
       const Array added(Dtype::float32, shape), added_here(Dtype::float32, shape), plain(Dtype::float32, shape);
       const Array in_place = copy(x, Dtype::float32, row_major(shape));

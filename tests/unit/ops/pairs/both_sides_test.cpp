@@ -12,6 +12,7 @@
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
 #include "ops/pairs/backward_plan.h"
+#include "ops/weighted_pairs.h"
 
 namespace mercer {
 namespace {
@@ -22,54 +23,20 @@ constexpr const char* kGauss = "exp(-sum((x-z)^2)/(b*K))";
 constexpr const char* kFormulas[] = {kGauss, "sqrt(sum((x-z)^2))", "(1 + sum(x*z)/(b*K))^3",
                                      "row*col*exp(-sum((z-x)^2)/(b*K))/(1 + j)"};
 
-struct Problem {
-  Array x, z, u, v;
-  Arguments arguments;
-  Extra extra;
-
+struct Problem : WeightedPairs {
   Problem(const char* text, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns)
-      : x(normal(dtype, {m, k}, 1)), z(normal(dtype, {n, k}, 2)), u(normal(dtype, {m, columns}, 3)),
-        v(normal(dtype, {n, columns}, 4)), row_(normal(dtype, {m}, 5)), col_(normal(dtype, {n}, 6)) {
+      : WeightedPairs(parse(text), dtype, m, n, k, columns) {
     arguments.j_offset = extra.j_offset = 3;
-    if (parse(text)->uses.row) {
-      arguments.row = row_;
-      arguments.col = col_;
-      for (std::int64_t i = 0; i < m; ++i) extra.row.push_back(row_(i));
-      for (std::int64_t j = 0; j < n; ++j) extra.col.push_back(col_(j));
-    }
     if (std::string(text).find("b*") != std::string::npos) arguments.params["b"] = extra.params["b"] = 1.5;
   }
 
-  std::int64_t m() const { return x.shape()[0]; }
-  std::int64_t n() const { return z.shape()[0]; }
-  std::int64_t k() const { return x.shape()[1]; }
   Extra turned() const {
     Extra other = extra;
     std::swap(other.row, other.col);
     std::swap(other.i_offset, other.j_offset);
     return other;
   }
-  /// u v'.
-  Array matrix(Dtype dtype) const {
-    Array product(dtype, {m(), n()});
-    each_index({m(), n()}, [&](const Shape& at) {
-      double sum = 0;
-      for (std::int64_t e = 0; e < u.shape()[1]; ++e) sum += u(at[0], e) * v(at[1], e);
-      product.set(at, sum);
-    });
-    return product;
-  }
-
- private:
-  Array row_, col_;
 };
-
-Tensor transposed(const Array& array) {
-  Tensor view = array;
-  std::swap(view.shape[0], view.shape[1]);
-  std::swap(view.strides[0], view.strides[1]);
-  return view;
-}
 
 /// What a call of the verb writes.
 struct Results {

@@ -9,6 +9,7 @@
 #include "ir/expr/expr.h"
 #include "ops/expected_fields.h"
 #include "ops/expected_folds.h"
+#include "ops/weighted_pairs.h"
 
 namespace mercer {
 namespace {
@@ -30,53 +31,19 @@ constexpr const char* kManyFeatures[] = {"sum(w*sin(x-z))",
                                          "row*exp(-sum(w*(x-z)^2)/h)*col",
                                          "tanh(sum(w*x*z)/h) + sum(abs(x-z)^1.3*w)"};
 
-struct Problem {
-  Array x, z, u, v;
-  Arguments arguments;
-  Extra extra;
-
+struct Problem : WeightedPairs {
   Problem(const char* text, Dtype dtype, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns)
-      : x(normal(dtype, {m, k}, 1)), z(normal(dtype, {n, k}, 2)), u(normal(dtype, {m, columns}, 3)),
-        v(normal(dtype, {n, columns}, 4)), row_(normal(dtype, {m}, 5)), col_(normal(dtype, {n}, 6)),
-        w_(uniform(dtype, {k}, 7)) {
-    const Expr f = parse(text);
+      : WeightedPairs(parse(text), dtype, m, n, k, columns), w_(uniform(dtype, {k}, 7)) {
     arguments.j_offset = extra.j_offset = 1;
     arguments.w = w_;
     for (std::int64_t c = 0; c < k; ++c) extra.w.push_back(w_(c));
     if (std::string(text).find("/h") != std::string::npos)
       arguments.params["h"] = extra.params["h"] = 1.5 * static_cast<double>(k);
-    if (!f->uses.row) return;
-    arguments.row = row_;
-    arguments.col = col_;
-    for (std::int64_t i = 0; i < m; ++i) extra.row.push_back(row_(i));
-    for (std::int64_t j = 0; j < n; ++j) extra.col.push_back(col_(j));
-  }
-
-  std::int64_t m() const { return x.shape()[0]; }
-  std::int64_t n() const { return z.shape()[0]; }
-  std::int64_t k() const { return x.shape()[1]; }
-
-  /// u v', rounded as a call by a matrix has it.
-  Array matrix(Dtype dtype) const {
-    Array product(dtype, {m(), n()});
-    each_index({m(), n()}, [&](const Shape& at) {
-      double sum = 0;
-      for (std::int64_t e = 0; e < u.shape()[1]; ++e) sum += u(at[0], e) * v(at[1], e);
-      product.set(at, sum);
-    });
-    return product;
   }
 
  private:
-  Array row_, col_, w_;
+  Array w_;
 };
-
-Tensor transposed(const Array& array) {
-  Tensor view = array;
-  std::swap(view.shape[0], view.shape[1]);
-  std::swap(view.strides[0], view.strides[1]);
-  return view;
-}
 
 /// The oracle's results: an element is a sum of n terms, each rounded as values and weights of a pair are.
 struct Expected {
