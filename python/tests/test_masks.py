@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.quick
 
 GAUSS = "exp(-sum((x-z)^2)/8)"
-M, N, K = 150, 430, 3
+M, N, K = 300, 1600, 3  # of calls with less work all pairs are computed
 ROW, COL = np.ogrid[:M, :N]
 MASKS = [
     ("j <= i", COL <= ROW),
@@ -70,7 +70,8 @@ def test_nan_counts_where_the_formula_has_it() -> None:
     np.testing.assert_array_equal(np.isnan(product).all(1), np.arange(M) >= 100)
     assert np.isnan(mc.kernel_product(f"(j <= i + 200)*{GAUSS}", x, z, v)).all()
     v[420, 0] = np.inf
-    np.testing.assert_array_equal(np.isnan(mc.kernel_product(f, x, points()[1], v))[:, 0], True)
+    skipped = np.isnan(mc.kernel_product(f, x, points()[1], v))[:, 0]
+    np.testing.assert_array_equal(skipped, np.arange(M) < 220)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "backend/cpu/pairs/tile_mask.h"
 #include "codegen/x86/x86_emit.h"
 #include "core/devices/lapack.h"
 #include "core/error.h"
@@ -56,7 +57,7 @@ std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {
 /// The part of the pairs that no mask knows, where a call that gives no parameters decides that.
 std::optional<double> computed_part(const plan::PairPlan& plan, ExplainShape shape) {
   constexpr std::int64_t kLeast = 64;  // points of a side, about those of a tile
-  if (!plan.mask) return 1;
+  if (!plan.mask || !cpu::mask_pays(shape.m, shape.n, shape.k, plan::kLeastGain)) return 1;
   if (plan.mask.reads(ir::Op::row) || plan.mask.reads(ir::Op::col)) return std::nullopt;
   std::vector<double> params;
   for (const Expr& leaf : plan.general.split.params) {

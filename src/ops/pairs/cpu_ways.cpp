@@ -5,6 +5,7 @@
 #include "backend/cpu/pairs/byte_pairs.h"
 #include "backend/cpu/pairs/gemm.h"
 #include "backend/cpu/pairs/smallest.h"
+#include "backend/cpu/pairs/tile_mask.h"
 #include "plan/promotion.h"
 
 namespace mercer::ops {
@@ -50,6 +51,7 @@ std::optional<Tensor> user_of(const cpu::Points& points) {
 double computed_part(const PairCall& call, const plan::PairPlan& plan) {
   constexpr std::int64_t kLeast = 256;  // points of a side: a look takes no longer than a tile
   if (!plan.mask || call.m() == 0 || call.n() == 0) return 1;
+  if (!cpu::mask_pays(call.m(), call.n(), call.features(), plan::kLeastGain)) return 1;
   if (plan.mask.reads(ir::Op::param) && !call.items_are_alike()) return 1;
   const cpu::PairItem item = call.item(0);
   return plan.mask.computed_part(item.x.index_offset, item.x.count, item.z.index_offset, item.z.count,

@@ -96,7 +96,7 @@ class GradientRun {
     if (pairs && !pairs->plan().problem.outputs.empty()) {
       block_.emplace_back(pairs->plan(), item.pair_params, item.item.x.features);
       engine_.emplace_back(*pairs, item.item, block_[0]);
-      mask_.emplace_back(pairs->plan(), item.item, block_[0].wide);
+      mask_.emplace_back(pairs->plan(), item.item, block_[0].wide, run.least_gain);
       rows_ = engine_[0].tile().rows;
     } else {
       rows_ = std::clamp<std::int64_t>(item.item.x.count, 1, rows_);

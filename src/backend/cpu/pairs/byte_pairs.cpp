@@ -29,7 +29,7 @@ class BytePairsRun {
         params_(program.plan(), member.params, item.x.features), output_(program, params_),
         reads_sides_(program.forms.reads_sides), packs_(program.packs), rows_(program.plan().tile.rows),
         cols_(program.plan().tile.cols()), is_signed_(item.x.dtype == Dtype::int8),
-        line_(groups_ * group_ * (is_wide() ? 2 : 1)), mask_(program.plan(), item, params_.wide),
+        line_(groups_ * group_ * (is_wide() ? 2 : 1)), mask_(program.plan(), item, params_.wide, run.least_gain),
         workspaces_(run.workers) {}
 
   void operator()() {

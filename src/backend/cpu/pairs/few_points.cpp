@@ -35,7 +35,7 @@ class FewPointsRun {
         by_columns_(job.item.x.features <= plan::cpu::kOrderedFeatures),
         sums_(by_columns_ ? kernels_.columns(program.forms.sum, T{}) : kernels_.sums(program.forms.sum, T{})),
         rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), range_(program), output_(program, params_),
-        mask_(program.plan(), job.item, params_.wide), workspaces_(run.workers) {}
+        mask_(program.plan(), job.item, params_.wide, run.least_gain), workspaces_(run.workers) {}
 
   void operator()() {
     constexpr double kTaskTerms = 1 << 19;

@@ -40,7 +40,7 @@ class PairwiseRun {
               const RunOptions& run)
       : item_(item), members_(members), symmetric_(symmetric), run_(run),
         blocks_(param_blocks<T>(program.plan(), members, item.x.features)), engine_(program, item, blocks_[0]),
-        mask_(program.plan(), item, params_of(blocks_)), workspaces_(run.workers) {
+        mask_(program.plan(), item, params_of(blocks_), run.least_gain), workspaces_(run.workers) {
     engine_.look(run.least_gain);
   }
 
@@ -86,11 +86,15 @@ class PairwiseRun {
       w.kinds[at] = x.pack(p, w.x.as<T>() + at * x.panel_size(), w.x_slots.as<T>() + at * x.slots_size());
     }
     w.known.resize(mask_.values());
-    mask_.each_panel(x0, x1, z0, z1, [&](std::int64_t q, const double* known, bool is_open) {
-      if (known != nullptr) fill_tiles(x0, x1, q, known, w);
-      else if (is_open) run_open(x0, x1, q, w);
-      else run_tiles(x0, x1, q, x0, w);
-      if (symmetric_) mirror(m0, m1, q * cols, std::min(item_.z.count, (q + 1) * cols));
+    mask_.each_panel(x0, x1, z0, z1, [&](std::int64_t q, std::int64_t end, const double* known, bool is_open) {
+      const std::int64_t n0 = q * cols, n1 = std::min(item_.z.count, end * cols);
+      if (known != nullptr && (!symmetric_ || n0 >= m1)) return fill_pairs(m0, m1, n0, n1, known);
+      for (; q < end; ++q) {
+        if (known != nullptr) fill_tiles(x0, x1, q, known, w);
+        else if (is_open) run_open(x0, x1, q, w);
+        else run_tiles(x0, x1, q, x0, w);
+      }
+      if (symmetric_) mirror(m0, m1, n0, n1);
     });
   }
 
@@ -122,6 +126,23 @@ class PairwiseRun {
   /// Whether a tile has pairs that are computed: of a symmetric result those above the diagonal.
   bool has_pairs(std::int64_t p, std::int64_t q) const {
     return !symmetric_ || (q + 1) * engine_.tile().cols() > p * engine_.tile().rows;
+  }
+
+  /// Pairs of rows m0 … m1 - 1 and columns n0 … n1 - 1, of one value for each member, and those across the diagonal.
+  void fill_pairs(std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1, const double* known) const {
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      fill_rows(members_[i].out, m0, m1, n0, n1, static_cast<T>(known[i]));
+      if (symmetric_) fill_rows(members_[i].out, n0, n1, m0, m1, static_cast<T>(known[i]));
+    }
+  }
+  static void fill_rows(const OutputMatrix& out, std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1,
+                        T value) {
+    const bool is_direct = out.dtype == dtype_of<T>() && out.col_stride == 1;
+    for (std::int64_t m = m0; m < m1; ++m) {
+      const std::int64_t row = m * out.row_stride;
+      if (is_direct) std::fill_n(static_cast<T*>(out.data) + row + n0, n1 - n0, value);
+      for (std::int64_t n = n0; n < n1 && !is_direct; ++n) store_element<T>(out, row + n * out.col_stride, value);
+    }
   }
 
   /// Tiles of panels p … end - 1, of one value for each member.

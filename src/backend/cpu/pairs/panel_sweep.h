@@ -38,9 +38,10 @@ class PanelSweep {
   static constexpr std::int64_t kRangeRows = 4096;                    // shortest range of n
   static constexpr std::int64_t kEnoughTasks = 32;
 
-  PanelSweep(const PairProgram& program, const PairItem& item, std::vector<ParamBlock<T>> blocks)
+  PanelSweep(const PairProgram& program, const PairItem& item, std::vector<ParamBlock<T>> blocks,
+             const RunOptions& run)
       : item_(item), blocks_(std::move(blocks)), engine_(program, item, blocks_[0]),
-        mask_(of_one_member(program.plan(), item)) {}
+        mask_(of_one_member(program.plan(), item, run.least_gain)) {}
 
   /// Whether some points may have values that a mask knows.
   bool has_mask() const { return bool(mask_); }
@@ -54,7 +55,7 @@ class PanelSweep {
   }
 
   /// fold(range, panel, member, n0, rows, P, worker): P [rows][cols] holds the values of points n0 … n0 + rows - 1.
-  /// take(range, panel, n0, rows, value): points that all have this value; false where the fold wants them as P.
+  /// take(range, panel, n0, rows, value, worker): points that all have this value; false where they are wanted as P.
   template <class Fold, class Take>
   void operator()(const RunOptions& run, const Fold& fold, const Take& take) {
     engine_.look(run.least_gain);
@@ -83,9 +84,9 @@ class PanelSweep {
     std::int64_t q, range, p0, p1, block;
   };
 
-  TileMask of_one_member(const plan::PairPlan& plan, const PairItem& item) const {
-    if (blocks_.size() == 1) return {plan, item, blocks_[0].wide};
-    return {plan, item, std::vector<std::span<const double>>{}};
+  TileMask of_one_member(const plan::PairPlan& plan, const PairItem& item, double least_gain) const {
+    if (blocks_.size() == 1) return {plan, item, blocks_[0].wide, least_gain};
+    return {plan, item, std::vector<std::span<const double>>{}, least_gain};
   }
 
   template <class Fold, class Take>
@@ -105,7 +106,7 @@ class PanelSweep {
       if (run.is_known) {
         stop_if_cancelled();
         const std::int64_t n0 = run.first * rows, points = std::min(item_.x.count, run.end * rows) - n0;
-        if (take(task.range, task.q, n0, points, value)) continue;
+        if (take(task.range, task.q, n0, points, value, worker)) continue;
         std::fill_n(values, task.block * tile, value);
       }
       for (std::int64_t b = run.first; b < run.end;) {

@@ -45,7 +45,7 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
                  std::int64_t columns, const jit::UpdateKernel& kernel, int height, const RunOptions& run) {
   std::vector<AlignedBuffer> packed;
   for (const ProductMember& m : members) packed.push_back(pack_columns<T>(m, item.x.count, columns, height));
-  PanelSweep<T> sweep(program, item, param_blocks<T>(program.plan(), members, item.x.features));
+  PanelSweep<T> sweep(program, item, param_blocks<T>(program.plan(), members, item.x.features), run);
   const std::int64_t cols = sweep.cols(), tiles = ceil_div(columns, height), ranges = sweep.ranges();
   const std::int64_t state = tiles * height * cols;  // doubles per (range, panel, member)
   const std::int64_t panels = sweep.panels(), count = static_cast<std::int64_t>(members.size());
@@ -71,7 +71,7 @@ void run_product(const PairProgram& program, const PairItem& item, const std::ve
       kernel(args);
       for (std::int64_t i = 0; i < height * cols; ++i) sum[i] += static_cast<double>(tile[i]);
     }
-  }, [&](std::int64_t, std::int64_t, std::int64_t n0, std::int64_t points, T value) {
+  }, [&](std::int64_t, std::int64_t, std::int64_t n0, std::int64_t points, T value, int) {
     return value == 0 && not_finite[n0] == not_finite[n0 + points];
   });
   std::vector<T> row(columns);

@@ -35,7 +35,7 @@ class ReduceRun {
   ReduceRun(const PairProgram& program, const PairItem& item, const PairMember& member, Fold fold,
             const jit::EpilogueKernel* exponential, const RunOptions& run)
       : program_(program), item_(item), member_(member), fold_(fold), exponential_(exponential), run_(run),
-        sweep_(program, item, {ParamBlock<T>(program.plan(), member.params, item.x.features)}) {}
+        sweep_(program, item, {ParamBlock<T>(program.plan(), member.params, item.x.features)}, run) {}
 
   void operator()() {
     const std::int64_t states = sweep_.ranges() * sweep_.panels() * sweep_.cols();
@@ -46,8 +46,9 @@ class ReduceRun {
     sweep_(run_, [&](std::int64_t range, std::int64_t q, std::size_t, std::int64_t n0, std::int64_t rows, T* values,
                      int worker) {
       fold_block((range * sweep_.panels() + q) * sweep_.cols(), n0, rows, values, worker);
-    }, [&](std::int64_t range, std::int64_t q, std::int64_t n0, std::int64_t rows, T value) {
-      return take((range * sweep_.panels() + q) * sweep_.cols(), n0, rows, value);
+    }, [&](std::int64_t range, std::int64_t q, std::int64_t n0, std::int64_t rows, T value, int worker) {
+      take((range * sweep_.panels() + q) * sweep_.cols(), n0, rows, value, worker);
+      return true;
     });
     for (std::int64_t m = 0; m < item_.z.count; ++m) finish(m);
   }
@@ -68,19 +69,18 @@ class ReduceRun {
     }
   }
 
-  /// Points n0 … n0 + rows - 1 of one value, if that takes no look at each.
-  bool take(std::int64_t at, std::int64_t n0, std::int64_t rows, T value) {
+  /// Points n0 … n0 + rows - 1 of one value: the first of them, then what the others add to a sum.
+  void take(std::int64_t at, std::int64_t n0, std::int64_t rows, T value, int worker) {
     const std::int64_t cols = sweep_.cols();
-    switch (fold_) {
-      case Fold::sum:
-        for (std::int64_t c = 0; c < cols; ++c) sum_[at + c] += static_cast<double>(rows) * static_cast<double>(value);
-        return true;
-      case Fold::logsumexp: return value == -std::numeric_limits<T>::infinity();
-      default: break;  // the first of them is as good as all
-    }
     std::vector<T> first(cols, value);
-    fold_block(at, n0, 1, first.data(), 0);
-    return true;
+    fold_block(at, n0, 1, first.data(), worker);
+    const auto others = static_cast<double>(rows - 1), term = static_cast<double>(value);
+    if (others == 0) return;
+    for (std::int64_t c = 0; c < cols; ++c) {
+      if (fold_ == Fold::sum) sum_[at + c] += others * term;
+      if (fold_ == Fold::logsumexp && !std::isinf(best_[at + c]))
+        sum_[at + c] += others * std::exp(term - static_cast<double>(best_[at + c]));
+    }
   }
 
   /// Rescales the sum to the new maximum, then adds exp(P - maximum), by the compiled exponential.
@@ -165,9 +165,9 @@ template <class T>
 class NearestRun {
  public:
   NearestRun(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
-             const OutputMatrix& values, const OutputMatrix& indices)
+             const OutputMatrix& values, const OutputMatrix& indices, const RunOptions& run)
       : item_(item), k_(k), values_(values), indices_(indices),
-        sweep_(program, item, {ParamBlock<T>(program.plan(), params, item.x.features)}),
+        sweep_(program, item, {ParamBlock<T>(program.plan(), params, item.x.features)}, run),
         sizes_(sweep_.ranges() * columns(), 0), bars_(sizes_.size(), std::numeric_limits<T>::quiet_NaN()),
         kept_(aligned_array<Neighbour<T>>(checked_product({std::ssize(sizes_), k}))) {
     // Columns that only fill the last panel want nothing; a NaN there costs one look.
@@ -181,7 +181,7 @@ class NearestRun {
                     const T* values, int) {
       for (std::int64_t r = 0; r < rows; ++r)
         offer_row(range * columns() + q * sweep_.cols(), sweep_.points_in(q), n0 + r, values + r * sweep_.cols());
-    }, [&](std::int64_t range, std::int64_t q, std::int64_t n0, std::int64_t rows, T value) {
+    }, [&](std::int64_t range, std::int64_t q, std::int64_t n0, std::int64_t rows, T value, int) {
       const std::vector<T> row(sweep_.cols(), value);
       const std::int64_t at = range * columns() + q * sweep_.cols();
       for (std::int64_t r = 0; r < rows && is_wanted(at, sweep_.points_in(q), value); ++r)
@@ -268,8 +268,8 @@ void reduce(const PairProgram& program, const PairItem& item, const PairMember& 
 void nearest(const PairProgram& program, const PairItem& item, const std::vector<double>& params, std::int64_t k,
              const OutputMatrix& values, const OutputMatrix& indices, const RunOptions& run) {
   if (program.plan().problem.type == Dtype::float64)
-    NearestRun<double>(program, item, params, k, values, indices)(run);
-  else NearestRun<float>(program, item, params, k, values, indices)(run);
+    NearestRun<double>(program, item, params, k, values, indices, run)(run);
+  else NearestRun<float>(program, item, params, k, values, indices, run)(run);
 }
 
 }  // namespace mercer::cpu

@@ -52,17 +52,20 @@ plan::Interval PanelIntervals::of(std::int64_t first, std::int64_t end) const {
   return all;
 }
 
-TileMask::TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<std::span<const double>>& params)
+TileMask::TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<std::span<const double>>& params,
+                   double least_gain)
     : mask_(plan.mask), item_(item), rows_(plan.tile.rows), cols_(plan.tile.cols()) {
-  if (!mask_) return;
+  if (!mask_ || !mask_pays(item.x.count, item.z.count, item.x.features, least_gain)) return;
   params_ = params;
+  if (params_.empty()) return;
   if (mask_.reads(ir::Op::row)) row_values_ = PanelIntervals(item.x, plan.tile.rows, plan.problem.type);
   if (mask_.reads(ir::Op::col)) col_values_ = PanelIntervals(item.z, plan.tile.cols(), plan.problem.type);
 }
 
-TileMask::TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<double>& params)
+TileMask::TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<double>& params,
+                   double least_gain)
     : TileMask(plan, item, plan.mask ? std::vector<std::span<const double>>{params}
-                                     : std::vector<std::span<const double>>{}) {}
+                                     : std::vector<std::span<const double>>{}, least_gain) {}
 
 plan::MaskAnswer TileMask::of(std::int64_t x0, std::int64_t x1, std::int64_t z0, std::int64_t z1,
                               double* known) const {

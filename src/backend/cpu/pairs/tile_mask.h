@@ -13,6 +13,14 @@
 
 namespace mercer::cpu {
 
+/// Whether a call is so large that looking for known tiles takes little of its time. `least_gain`: as of maxima
+/// (plan::kLeastGain); 0: every call is.
+inline bool mask_pays(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain) {
+  constexpr double kLeastWork = 1 << 23, kEpilogue = 16;  // pairs times features, of which an epilogue is so many
+  const double work = static_cast<double>(m) * static_cast<double>(n) * (static_cast<double>(features) + kEpilogue);
+  return work * plan::kLeastGain >= kLeastWork * least_gain;
+}
+
 /// The intervals of the values of points, for runs of panels.
 class PanelIntervals {
  public:
@@ -36,9 +44,10 @@ struct MaskRun {
 class TileMask {
  public:
   /// `params`: those of each member of a call, in the plan's order. All that it is given must outlive it.
-  TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<std::span<const double>>& params);
+  TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<std::span<const double>>& params,
+           double least_gain);
   /// Of one member.
-  TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<double>& params);
+  TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<double>& params, double least_gain);
 
   explicit operator bool() const { return !params_.empty(); }
   /// Numbers that an answer has: the outputs of each member.
@@ -47,8 +56,9 @@ class TileMask {
   plan::MaskAnswer of(std::int64_t x0, std::int64_t x1, std::int64_t z0, std::int64_t z1, double* known) const;
   /// The runs of panels x0 … x1 - 1 against panel z, for one member with one output. Without a mask it is one run.
   void runs(std::int64_t x0, std::int64_t x1, std::int64_t z, std::vector<MaskRun>& to) const;
-  /// body(z, known) for each panel z0 … z1 - 1, in order: `known` points to values() numbers where all its pairs with
-  /// rows x0 … x1 - 1 have them, and is null elsewhere; is_open says whether some tiles may have them.
+  /// body(z, end, known, is_open) for panels z0 … z1 - 1, in order: `known` points to values() numbers where all pairs
+  /// of panels z … end - 1 with rows x0 … x1 - 1 have them. Elsewhere it is null, one panel is given at a time, and
+  /// is_open says whether some tiles may have them.
   template <class Body>
   void each_panel(std::int64_t x0, std::int64_t x1, std::int64_t z0, std::int64_t z1, const Body& body) const {
     if (z0 >= z1) return;
@@ -59,9 +69,8 @@ class TileMask {
       each_panel(x0, x1, z0, middle, body);
       return each_panel(x0, x1, middle, z1, body);
     }
-    const bool is_known = answer == plan::MaskAnswer::known;
-    for (std::int64_t z = z0; z < z1; ++z)
-      body(z, is_known ? known.data() : nullptr, answer == plan::MaskAnswer::open);
+    if (answer == plan::MaskAnswer::known) return body(z0, z1, known.data(), false);
+    for (std::int64_t z = z0; z < z1; ++z) body(z, z + 1, nullptr, answer == plan::MaskAnswer::open);
   }
 
  private:
@@ -69,7 +78,7 @@ class TileMask {
 
   const plan::PairMask& mask_;
   const PairItem& item_;
-  std::vector<std::span<const double>> params_;  // of no member where the plan has no mask
+  std::vector<std::span<const double>> params_;  // of no member where there is no mask, or none that pays
   std::int64_t rows_, cols_;
   PanelIntervals row_values_, col_values_;
 };
