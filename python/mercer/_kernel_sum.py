@@ -112,12 +112,23 @@ def _reduced(
     try:
         with np.errstate(all="ignore"):  # infinities and NaN come without a word, as in every verb
             found = _computed(node, reduce, weighs, request)
-            return found if reduce in ("argmax", "argmin") else sums.narrowed(found, request)
+            if reduce not in ("argmax", "argmin"):
+                found = sums.narrowed(found, request)
+            return _owned(found, inputs.batch, inputs.xp)
     except _array_likes.REFUSED as error:
         verb, _, rule = str(error).partition(":")
         if verb not in ("kernel_product", "kernel_reduce"):
             raise
         raise type(error)(f"kernel_sum:{rule}") from None
+
+
+def _owned(found: Any, batch: tuple[int, ...], xp: Any) -> Any:
+    """The result with the batch axes of all inputs, in memory of its own."""
+    shape = (*np.broadcast_shapes(batch, tuple(found.shape[:-2])), *found.shape[-2:])
+    found = found if tuple(found.shape) == shape else xp.broadcast_to(found, shape)
+    if xp is np:
+        return found if found.flags.writeable else found.copy()
+    return found.contiguous() if xp.__name__ == "torch" else found
 
 
 def _computed(node: Node, reduce: str, weight: Node | None, request: Request) -> Any:

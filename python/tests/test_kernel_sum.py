@@ -282,6 +282,17 @@ def test_ranges(name):
     assert np.isnan(mean[9:]).all()
 
 
+def test_results_have_all_batches_and_memory_of_their_own():
+    x, v = rng.normal(size=(2, 1, M, K)), rng.normal(size=(3, N, K))
+    for formula in ("v", "z", "x", "exp(-sum(z*v))*v", "2"):
+        for reduce in ("sum", "mean", "max", "argmin"):
+            out = mc.kernel_sum(formula, x, Z, v=v, reduce=reduce)
+            assert out.shape == (2, 3, M, 1 if formula == "2" else K)
+            out[...] = 1
+    torch = pytest.importorskip("torch")
+    mc.kernel_sum("v", torch.tensor(x), torch.tensor(Z), v=torch.tensor(v)).add_(1)
+
+
 def test_no_points_and_values_beyond_numbers():
     assert mc.kernel_sum("x-z", X[:0], Z).shape == (0, K)
     out = mc.kernel_sum("exp(-sum((x-z)^2))*(x-z) + v", X, Z[:0], v=V[:0])

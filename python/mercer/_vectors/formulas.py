@@ -55,6 +55,7 @@ class Formula:
         self, node: Node, request: Request, is_wide: bool = False, *, shares_names: bool = False
     ):  # fmt: skip
         self.request, self.node, self.shares_names = request, node, shares_names
+        self.weights: Any = None
         self._write(has_weights=True)
         if self.weights is not None and not self._takes_weights():
             self._write(has_weights=False)

@@ -159,7 +159,7 @@ class Inputs:
             if name != "w"
         }
         try:
-            np.broadcast_shapes(*shapes.values())
+            self.batch: tuple[int, ...] = np.broadcast_shapes(*shapes.values())
         except ValueError:
             raise ValueError(
                 f"{self.verb}: batch axes, those before [n, D], must broadcast. Received "
