@@ -126,9 +126,7 @@ def _owned(found: Any, batch: tuple[int, ...], xp: Any) -> Any:
     """The result with the batch axes of all inputs, in memory of its own."""
     shape = (*np.broadcast_shapes(batch, tuple(found.shape[:-2])), *found.shape[-2:])
     found = found if tuple(found.shape) == shape else xp.broadcast_to(found, shape)
-    if xp is np:
-        return found if found.flags.writeable else found.copy()
-    return found.contiguous() if xp.__name__ == "torch" else found
+    return sums.owned(found, xp)
 
 
 def _computed(node: Node, reduce: str, weight: Node | None, request: Request) -> Any:

@@ -383,6 +383,15 @@ def test_what_a_lazy_tensor_cannot_be(of):
         of.keops.Genred("x ;", ["x = Vi(3)"])(x)
 
 
+def test_sums_that_rows_share_have_their_own_memory(of):
+    found = (of.i() * 0 + of.j()).sum(1)
+    found += 1
+    check(found, np.broadcast_to(Y.sum(0) + 1, (M, D)))
+    found = (of.j() + 0 * of.i().sum(-1)).sum(1)
+    found[0] += 1
+    check(found[1:], np.broadcast_to(Y.sum(0), (M - 1, D)))
+
+
 def test_softmax_weights_of_vectors_of_the_pair(of):
     gap = of.i() - of.j()
     weight = (-gap.sqnorm2()).exp() * gap

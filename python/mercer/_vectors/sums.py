@@ -32,8 +32,8 @@ from mercer._vectors.nodes import (
 )  # fmt: skip
 
 __all__ = [
-    "Request", "by_components", "narrowed", "nearest", "product", "reduced", "softmax", "summed",
-    "weighted",
+    "Request", "by_components", "narrowed", "nearest", "owned", "product", "reduced", "softmax",
+    "summed", "weighted",
 ]  # fmt: skip
 
 
@@ -339,6 +339,13 @@ def _ones(request: Request) -> Any:
     return request.xp.ones((1, 1), dtype=request.like.dtype)
 
 
+def owned(values: Any, xp: Any) -> Any:
+    """An array in memory of its own, which a broadcast one has not."""
+    if xp is np:
+        return values if values.flags.writeable else values.copy()
+    return values.contiguous() if xp.__name__ == "torch" else values
+
+
 def narrowed(total: Any, request: Request) -> Any:
     """A sum in the type of the points."""
     if total.dtype == request.like.dtype:
@@ -375,7 +382,7 @@ def summed(*nodes: Node, request: Request) -> list[Any]:
         found[place] = total if is_whole else xp.broadcast_to(total, (*total.shape[:-1], count))
     results, place = [], 0
     for parts in whole:
-        results.append(joined([found[place + k] for k in range(len(parts))], xp))
+        results.append(owned(joined([found[place + k] for k in range(len(parts))], xp), xp))
         place += len(parts)
     return results
 
