@@ -140,7 +140,7 @@ def mask_lines(mask: Mask, s: Settings) -> Iterator[Line]:
     row, points = PRODUCTS[0], min(s.product[:2])
     case = Case(points, points, s.product[2])
     formula = mercer.kernel(f"where({mask.condition}, {row.formula}, 0)")
-    params = {"width": points // 20} if "width" in mask.condition else {}
+    params: dict[str, Any] = {"width": points // 20} if "width" in mask.condition else {}
     x, z, v = case.x, case.z, case.v
 
     def ours() -> object:
@@ -153,7 +153,7 @@ def mask_lines(mask: Mask, s: Settings) -> Iterator[Line]:
     got, columns = np.asarray(ours()), np.arange(points)
     line.error, line.error_bar = 0.0, 2e-6
     for i in (0, points // 3, points - 1):
-        keeps = mask.keeps(np.int64(i), columns, points)
+        keeps = mask.keeps(np.asarray(i), columns, points)
         terms = np.where(keeps, row.reference(case.x64[i], case.z64), 0) * case.v
         line.error = max(line.error, float(abs(got[i] - terms.sum()) / np.abs(terms).sum()))
     yield line
