@@ -162,7 +162,7 @@ nb::dict parameter_dict(const Symbol& self) {
 }
 
 std::string repr_of(const Symbol& self) {
-  const std::string text = fmt::format("kernel(\"{}\")", self.expr.to_text());
+  std::string text = fmt::format("kernel(\"{}\")", self.expr.to_text());
   if (self.arrays.empty()) return text;
   std::string arrays;
   for (const Carried& carried : self.arrays)

@@ -31,7 +31,7 @@ bool is_instance(nb::handle object, const nb::object& module, const char* type) 
 
 /// None where there is no such module: arrays may be read without it.
 nb::object imported_module(const std::string& name) {
-  const nb::object module = nb::steal(name.empty() ? nullptr : PyImport_ImportModule(name.c_str()));
+  nb::object module = nb::steal(name.empty() ? nullptr : PyImport_ImportModule(name.c_str()));
   if (module.is_valid()) return module;
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) throw nb::python_error();
   PyErr_Clear();

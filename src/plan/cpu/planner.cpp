@@ -47,7 +47,7 @@ double cycles_of(const ir::Program& program, const TargetInfo& target) { return 
 
 /// The second where its floor is no higher.
 ir::Program cheaper(ir::Program a, ir::Program b, const TargetInfo& target) {
-  return cycles_of(b, target) <= cycles_of(a, target) ? b : a;
+  return std::move(cycles_of(b, target) <= cycles_of(a, target) ? b : a);
 }
 
 /// Fixed powers by short tables where the floor is lower: where a permutation of sixteen entries is several.

@@ -73,7 +73,8 @@ struct FieldProgram {
   std::shared_ptr<const plan::FieldPlan> plan;
   std::unique_ptr<jit::FieldKernel> kernel, fast_kernel;  // fast_kernel: null when one program serves all data
   std::unique_ptr<jit::FieldKernel> finish;               // of a fold whose result is not its first state
-  explicit FieldProgram(std::shared_ptr<const plan::FieldPlan> p) : plan(p), kernel(jit::compile(p->source(false))) {
+  explicit FieldProgram(const std::shared_ptr<const plan::FieldPlan>& p)
+      : plan(p), kernel(jit::compile(p->source(false))) {
     if (p->has_fast) fast_kernel = jit::compile(p->source(true));
     if (!p->finish.outputs.empty()) finish = jit::compile(p->finish_source());
   }

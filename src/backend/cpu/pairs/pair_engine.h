@@ -18,7 +18,7 @@ namespace mercer::cpu {
 
 /// Everything compiled for one plan.
 struct PairProgram {
-  explicit PairProgram(std::shared_ptr<const plan::PairPlan> plan)
+  explicit PairProgram(const std::shared_ptr<const plan::PairPlan>& plan)
       : kernels(plan), packs(*plan), forms(plan::cpu::forms_of(*plan)) {}
   const plan::PairPlan& plan() const { return kernels.plan(); }
   /// What computes pairs again, in float64, made when a call first needs it: of a float32 plan the same formulas, of a
