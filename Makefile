@@ -11,6 +11,7 @@ SEED    ?= $(shell date +%s)000
 FUZZ    ?=
 CASES   ?= 10000
 BASE    ?=
+ALL     ?=
 KERNELS ?= all
 VENV   := .venv
 PY     := $(VENV)/bin/python
@@ -30,8 +31,8 @@ SOURCES := CMakeLists.txt pyproject.toml $(shell find cmake include src python/m
 
 .DEFAULT_GOAL := help
 .PHONY: help setup package demo test test-quick test-all test-cpp test-python fuzz fuzz-torch bench bench-calls docs \
-  lint check-format check-commits format stubs asan tsan coverage coverage-python coverage-cpp install-example deb \
-  check-deb wheels check-wheels check-package clean
+  lint check-format tidy check-commits format stubs asan tsan coverage coverage-python coverage-cpp install-example \
+  deb check-deb wheels check-wheels check-package clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -133,6 +134,9 @@ lint: $(REQ_TEST)  ## style of the Python code, order of the layers, size of the
 
 check-format: $(REQ_LINT)  ## lines of C++ that changed since BASE (where HEAD left main), by clang-format
 	$(PY) tools/check_format.py $(BASE)
+
+tidy: $(PACKAGE) $(REQ_LINT)  ## clang-tidy finds nothing new in C++ files that changed since BASE (ALL=1: in all)
+	$(PY) tools/tidy.py $(if $(ALL),--all,$(BASE))
 
 check-commits:  ## subjects of the commits that main has not
 	$(PYTHON) tools/check_commits.py
