@@ -41,7 +41,8 @@ double tiles(const Request& r, const PairForms& forms, const Costs& costs) {
 
 double written(const Request& r, const PairForms& forms, const Costs& costs) {
   const bool whole = r.n >= tile_cols(forms);
-  return r.pairs() * (whole ? costs.write : costs.copy) * r.bytes_of_type() / 4;
+  const double values = r.verb == Verb::pairwise ? r.pairs() : r.pairs() * r.computed;
+  return values * (whole ? costs.write : costs.copy) * r.bytes_of_type() / 4;
 }
 
 /// Neighbours that all points keep in turn, of values in any order.
@@ -118,14 +119,14 @@ Considered consider_few_points(const Request& r, const PairForms& forms, const C
   if (forms.sum == PairSum::none)
     return Refusal{"the only reduction must be a sum of x z, (x - z)^2 or |x - z| or the largest |x - z|"};
   if (r.symmetric && forms.reads_sides) return Refusal{"both halves must have the same bits"};
+  if (r.computed < 1) return Refusal{"packed_tile fills rows of pairs that a mask knows"};
   const double points = static_cast<double>(r.m + r.n) * static_cast<double>(r.k);
   const double vectors = std::ceil(static_cast<double>(r.k) / forms.lanes);
   const double bytes = points * r.bytes_of_type() * costs.few_byte;
   const double reached = static_cast<double>(r.m) * rounded_up(r.n, tile_cols(forms));
   const double epilogue = forms.is_bare ? 0
-                                        : (reached / forms.lanes * forms.epilogue_cycles * costs.cycle +
-                                           r.pairs() * costs.few_epilogue * r.bytes_of_type() / 4) *
-                                              r.computed;
+                                        : reached / forms.lanes * forms.epilogue_cycles * costs.cycle +
+                                              r.pairs() * costs.few_epilogue * r.bytes_of_type() / 4;
   const double sides = forms.reads_sides ? points * costs.stage : 0;
   const bool is_narrow = forms.lanes * static_cast<int>(r.bytes_of_type()) < 64;
   const double vector = costs.few_vector[static_cast<int>(forms.sum)] * (is_narrow ? costs.few_narrow : 1);
@@ -136,7 +137,7 @@ Considered consider_few_points(const Request& r, const PairForms& forms, const C
     sums = static_cast<double>(r.n) * k * costs.turned +
            rows * (costs.few_row + k * costs.few_step * vector / costs.few_vector[1]);
   }
-  const double item = costs.few_call + bytes + sides + epilogue + written(r, forms, costs) / 2 + sums * r.computed;
+  const double item = costs.few_call + bytes + sides + epilogue + written(r, forms, costs) / 2 + sums;
   return Offer{item * kMicro, "that of the formula's program"};
 }
 

@@ -211,7 +211,8 @@ class PairwiseRun {
   }
 
   /// Copies the part of rows m0 … m1 and columns n0 … n1 that lies above the diagonal to below it.
-  void mirror(std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
+  /// Inlined into the walk over panels, its loops take longer.
+  [[gnu::noinline]] void mirror(std::int64_t m0, std::int64_t m1, std::int64_t n0, std::int64_t n1) {
     for (const PairMember& member : members_) {
       switch (size_of(member.out.dtype)) {
         case 2: mirror_elements<std::uint16_t>(member.out, m0, m1, n0, n1); break;
