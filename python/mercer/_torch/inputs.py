@@ -21,7 +21,10 @@ def separate(inputs: Sequence[Any]) -> tuple[tuple, list[Tensor]]:
     form: list[Any] = []
     tensors: list[Tensor] = []
     for value in inputs:
-        if value is None or isinstance(value, (str, int, float)):
+        if isinstance(value, Tensor):
+            form.append(_ONE)
+            tensors.append(value)
+        elif value is None or isinstance(value, (str, int, float)):
             form.append(value)
         elif isinstance(value, (list, tuple)):
             if not value:
@@ -31,9 +34,6 @@ def separate(inputs: Sequence[Any]) -> tuple[tuple, list[Tensor]]:
                 tensors.extend(value)
             else:
                 form.append(value)
-        elif isinstance(value, Tensor):
-            form.append(_ONE)
-            tensors.append(value)
         else:
             form.append(value)
     return tuple(form), tensors
@@ -42,20 +42,24 @@ def separate(inputs: Sequence[Any]) -> tuple[tuple, list[Tensor]]:
 def join(form: tuple, values: Sequence[Any]) -> tuple:
     """The form with these values in the place of its tensors."""
     rest = iter(values)
-    inputs: list[Any] = []
-    for part in form:
-        if not isinstance(part, Room):
-            inputs.append(part)
-        else:
-            one = part.length < 0
-            inputs.append(next(rest) if one else [next(rest) for _ in range(part.length)])
-    return tuple(inputs)
+    return tuple(
+        [
+            part if not isinstance(part, Room)
+            else next(rest) if part.length < 0
+            else [next(rest) for _ in range(part.length)]
+            for part in form
+        ]
+    )  # fmt: skip
 
 
 def pick(form: tuple, values: Sequence[Any]) -> list[Any]:
     """The values in the places of tensors, of values in the structure of the inputs."""
     found: list[Any] = []
     for part, value in zip(form, values, strict=True):
-        if isinstance(part, Room):
-            found.extend([value] if part.length < 0 else value)
+        if not isinstance(part, Room):
+            continue
+        if part.length < 0:
+            found.append(value)
+        else:
+            found.extend(value)
     return found
