@@ -596,12 +596,14 @@ struct WidePieces {
 MERCER_STEP void multiply_second(const KronArguments& k, const WideLane& lane, const WideFinish& finish,
                                  const WideOut& out, const float (&sums)[TILE_N / 2], u64 second) {
   const WidePieces pieces(sums);
+#if ROWS_2 >= STRIP  // second_product has no other number of outputs where all are in the rest
 #pragma unroll
   for (int strip = 0; strip < ROWS_2 / STRIP; ++strip) {
     float results[STRIP / 2];
     pieces.multiply(results, second + strip * (STRIP * 128 / 16));
     out.store(k, lane, finish, strip * STRIP, results);
   }
+#endif
 #if ROWS_2 % STRIP != 0
   float results[ROWS_2 % STRIP / 2];
   pieces.multiply(results, second + ROWS_2 / STRIP * (STRIP * 128 / 16));
