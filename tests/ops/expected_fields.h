@@ -86,7 +86,7 @@ struct FieldShape {
   std::int64_t m, n, k, outputs;
 };
 
-/// The same, of normally distributed points in float32.
+/// Compares as above, for normally distributed points in float32.
 inline void expect_gradient(const char* text, const FieldShape& shape, TestContext& context) {
   const auto& [m, n, k, outputs] = shape;
   const Array x = normal(Dtype::float32, {m, k}, 1), z = normal(Dtype::float32, {n, k}, 2);

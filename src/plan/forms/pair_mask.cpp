@@ -309,7 +309,7 @@ class Arithmetic {
     return open(!a.is_opaque() && !b.is_opaque() && (a.narrows || b.narrows));
   }
 
-  /// Of points, where the computing type loses nothing.
+  /// The value of an operation on two numbers that are known, where the computing type loses nothing.
   Value known_value(Op op, const Value& a, const Value& b) const {
     if (!is_exact_op(op) || !a.is_point() || !b.is_point()) return {};
     const double args[] = {a.number, b.number}, result = ir::info(op).eval(args);

@@ -26,7 +26,7 @@ class PanelIntervals {
  public:
   PanelIntervals() = default;
   PanelIntervals(const Points& points, int width, Dtype type);
-  /// Of panels first … end - 1; nothing where no values were read.
+  /// The interval of panels first … end - 1; 0 to 0 where no values were read.
   plan::Interval of(std::int64_t first, std::int64_t end) const;
 
  private:
@@ -46,7 +46,7 @@ class TileMask {
   /// `params`: those of each member of a call, in the plan's order. All that it is given must outlive it.
   TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<std::span<const double>>& params,
            double least_gain);
-  /// Of one member.
+  /// A call with one member.
   TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<double>& params, double least_gain);
 
   explicit operator bool() const { return !params_.empty(); }
