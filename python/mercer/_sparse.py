@@ -12,7 +12,7 @@ import functools
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ _STRIPS, _LEAST_STRIP = 8, 128
 _NEAR = 1e-3
 #: Magnitudes whose squares, and those of their differences, float64 has.
 _LEAST, _MOST = 1e-130, 1e150
+_MASKED = ("x", "z", "x1", "x2", "v", "w")  # operands that may be of NumPy
 _NORMS = "a = sqrt(sum({0}x*x)); b = sqrt(sum({0}z*z)); "
 
 #: Kind -> texts of its sum, {0} for nothing or "w*".
@@ -330,6 +331,9 @@ class _Matrix:
         self.params = {n: v[..., None] if v.ndim else v for n, v in left_over.items()}
         text, kinds = _split(verb, formula if w is None else _without_total(formula, w))
         text = re.sub(r"\bK\b", f"{float(features)}", text)
+        if w is not None:
+            for weights in sorted({weights for _, weights in kinds if weights}):
+                _refuse_factors(verb, (left, right), w, weights)
         self._points, self._kinds, self._w = (left, right), kinds, w
         self._is_one = right is left
         self.is_symmetric = self._is_one and formula.symmetric
@@ -425,10 +429,37 @@ def _chosen(text: str, sums: int) -> Iterator[Any]:
         yield _mercer.parse(re.sub(r"<(\d+)>", value, text))
 
 
+def _factors(w: np.ndarray, weights: str) -> np.ndarray:
+    """What the formula multiplies features by: w, or 1/w."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return w if weights == "w" else 1 / w
+
+
+def _refuse_factors(verb: str, points: Iterable[Any], w: np.ndarray, weights: str) -> None:
+    """Infinite factors, which make NaN of features that no point stores, and factors with which
+    the square of a value leaves the range."""
+    factors = abs(_factors(w, weights))
+    if not np.isfinite(factors).all():
+        raise ValueError(
+            f"{verb}: of sparse points a formula must not divide by weights of 0. Received "
+            f"{w[~np.isfinite(factors)][0]} as weight {np.flatnonzero(~np.isfinite(factors))[0]}"
+        )
+    with np.errstate(over="ignore", under="ignore"):
+        for a in points:
+            own = factors[a.indices]
+            sizes = own * a.data * a.data
+            wrong = (own != 0) & ~((sizes >= _LEAST**2 / 2) & (sizes <= _MOST**2 * 2))
+            if wrong.any():
+                raise ValueError(
+                    f"{verb}: weights times squares of values of sparse points must be 0 or of "
+                    f"sizes from {_LEAST**2:.0e} to {_MOST**2:.0e}. Received {sizes[wrong][0]}"
+                )
+
+
 def _pairs(x: Any, z: Any, w: np.ndarray | None, weights: str, same: bool) -> _Pairs:
     if w is None or not weights:
         return _Pairs(x, z, None, same)
-    return _Pairs(x, z, w if weights == "w" else 1 / w, same)
+    return _Pairs(x, z, _factors(w, weights), same)
 
 
 def _weights(verb: str, w: Any, features: int) -> np.ndarray | None:
@@ -463,15 +494,21 @@ def call(verb: str, arguments: dict[str, Any]) -> Any:
 
 def _call(verb: str, arguments: dict[str, Any]) -> Any:
     _refuse_options(verb, arguments)
-    _array_likes.refuse_masked(verb, **{name: arguments.get(name) for name in ("v", "w")})
+    _array_likes.refuse_masked(verb, **{name: arguments.get(name) for name in _MASKED})
     params = dict(arguments["params"])
     names = ("x1", "x2") if verb == "cdist" else ("x", "z")
     x, z = (arguments[name] for name in names)
-    f = arguments.get("f")
+    f, w = arguments.get("f"), arguments["w"]
     if verb == "cdist":
         f = "minkowski" if arguments["metric"] is None else arguments["metric"]
+        if isinstance(arguments["p"], str):
+            raise TypeError(
+                f"{verb}: p must be a number; the name of a metric goes by keyword (metric=). "
+                f"Received {arguments['p']!r}"
+            )
         params |= {} if arguments["p"] is None else {"p": arguments["p"]}
-    matrix = _Matrix(verb, f, x, z, arguments["w"], params)
+        w = _variances(verb, w, params) if f == "seuclidean" else w
+    matrix = _Matrix(verb, f, x, z, w, params)
     if verb == "kernel_product":
         return _product(matrix, arguments["v"])
     if verb == "knn":
@@ -489,6 +526,18 @@ def _call(verb: str, arguments: dict[str, Any]) -> Any:
                 some = slice(first, first + 256)  # transposed where they stay in a cache
                 made[..., some, strip] = made[..., strip, some].swapaxes(-1, -2)
     return made
+
+
+def _variances(verb: str, w: Any, params: dict[str, Any]) -> Any:
+    """Those of seuclidean, which the formula has as weights."""
+    if w is not None:
+        raise ValueError(f"{verb}: seuclidean takes no weights w. Received w")
+    variances = params.pop("V", None)
+    if variances is None:
+        raise NotImplementedError(
+            f"{verb}: of sparse points, seuclidean must be given the variances V. Received none"
+        )
+    return variances
 
 
 def _neighbours(matrix: _Matrix, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -143,7 +143,7 @@ def test_weights(points):
     a, b = map(sparse.csr_matrix, points)
     for metric in ("euclidean", "sqeuclidean", "cosine"):
         close(mc.cdist(a, b, metric=metric, w=w), distance.cdist(x, z, metric, w=w))
-    close(mc.cdist(a, b, metric="seuclidean", w=w), distance.cdist(x, z, "seuclidean", V=w))
+    close(mc.cdist(a, b, metric="seuclidean", V=w), distance.cdist(x, z, "seuclidean", V=w))
     signed = w - 0.5
     close(mc.pairwise("sum(w*x*z)", a, b, w=signed), (x * signed) @ z.T)
     close(mc.pairwise("sum(w*square(x-z))", a, b, w=signed), ((x[:, None] - z) ** 2) @ signed)
@@ -318,6 +318,22 @@ REFUSED = [
     (lambda x, z: mc.cdist(x, z[0].toarray()[0]), "two axes. Received 1 of z"),
     (lambda x, z: mc.cdist(x, [[1.0] * 40]), "go with those of NumPy. Received list as z"),
     (lambda x, z: mc.cdist(x, z, w=np.ones(3)), "w must be 40 finite numbers"),
+    (
+        lambda x, z: mc.pairwise("seuclidean", x, z, w=np.arange(40.0)),
+        "must not divide by weights of 0. Received 0.0 as weight 0",
+    ),
+    (
+        lambda x, z: mc.cdist(x * 1e149, z, metric="sqeuclidean", w=np.full(40, 1e10)),
+        "weights times squares of values of sparse points must be 0 or of sizes from",
+    ),
+    (lambda x, z: mc.cdist(x * 1e-129, z, w=np.full(40, 1e-70)), "1e-260 to 1e+300. Received"),
+    (lambda x, z: mc.cdist(x, z, metric="seuclidean"), "must be given the variances V"),
+    (lambda x, z: mc.cdist(x, z, metric="seuclidean", w=np.ones(40)), "takes no weights w"),
+    (lambda x, z: mc.cdist(x, z, "cosine"), "goes by keyword (metric=). Received 'cosine'"),
+    (
+        lambda x, z: mc.pairwise("sum(x*z)", x, np.ma.masked_less(z.toarray(), 0)),
+        "z must have no mask",
+    ),
     (lambda x, z: mc.cdist(x, z, out=np.ones((50, 30))), "out= is not offered"),
     (lambda x, z: mc.pairwise("gauss", x, z, q=3.0), 'pairwise: the formula has no parameter "q"'),
     (lambda x, z: mc.knn("gauss", x, z, 2, q=3.0), 'knn: the formula has no parameter "q"'),
