@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import os
 import pathlib
 import shlex
@@ -10,6 +11,7 @@ import struct
 import subprocess
 import sys
 import time
+import zipfile
 
 import mercer as mc
 import numpy as np
@@ -161,6 +163,7 @@ def test_refuses_in_one_message(files, capsys, command, words):
     [
         ("cdist none.npy -o d.npy", "(no such file or directory)"),
         ("cdist damaged.npz -o d.npy", "as a .npz file (it is no archive of arrays)"),
+        ("cdist texts.npz -o d.npy", "as a .npz file (a.txt is no array)"),
         ("predict x.npy --model damaged.npz -o y.npy", "a model of mercer fit"),
         ("cdist x.npy -o d.npy --p 3 --param p=4", "are one number. Received both"),
         ("tune sum(abs(x-z)^p) --p 2 --param p=2", "are one number. Received both"),
@@ -168,6 +171,7 @@ def test_refuses_in_one_message(files, capsys, command, words):
         ("product gauss x.npy z.npy v.npy -o y.npy --param out=3", "Received out"),
         ("cdist x.npy -o d.npy --param progress=3", "Received progress"),
         ("tune gauss --param out=2", "Received out"),
+        ("tune gauss --param shape=3", "Received shape"),
         ("show gauss x.npy --param i_offset=2", "the name must be one of the formula's"),
         ("kernel gauss x.npy -o k.npy --param bandwidth=1 --param bandwidth=2", "given once"),
         ("show gauss empty.npy", "a point on each side. Received none"),
@@ -176,8 +180,18 @@ def test_refuses_in_one_message(files, capsys, command, words):
 def test_refuses_parameters_and_files(files, capsys, line, words):
     np.save("empty.npy", files["x"][:0])
     pathlib.Path("damaged.npz").write_text("nothing")
+    with zipfile.ZipFile("texts.npz", "w") as archive:
+        archive.writestr("a.txt", "nothing")
     assert main(line.split()) == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "kept"), [("replace", "replace"), ("strict", "surrogateescape")])
+def test_a_handler_of_the_user_stays(monkeypatch, given, kept):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors=given)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["zoo"]) == 0
+    assert stream.errors == kept
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import mercer as mc
@@ -37,12 +38,16 @@ def _parameter(text: str) -> tuple[str, float | list[float]]:
     return name, found[0] if len(found) == 1 else found
 
 
-def parameters(options: argparse.Namespace, verb: str, *also: str) -> dict[str, Any]:
+def parameters(
+    options: argparse.Namespace, verb: str, *also: str, by: Callable[..., Any] | None = None
+) -> dict[str, Any]:
     """What ``--param`` says, but for names that are arguments of the verb and not of the formula.
 
-    also: those of them that may be given all the same.
+    also: those of them that may be given all the same. by: a function that calls the verb, whose
+    arguments are no names of the formula's either.
     """
-    own = inspect.signature(getattr(mc, verb)).parameters.values()
+    calls = [getattr(mc, verb), *([] if by is None else [by])]
+    own = [one for call in calls for one in inspect.signature(call).parameters.values()]
     taken = {one.name for one in own if one.kind is not one.VAR_KEYWORD} - {*also}
     found: dict[str, Any] = {}
     for name, value in options.param:

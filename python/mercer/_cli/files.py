@@ -134,7 +134,10 @@ def _member(path: str, parts: list[str] | None) -> np.ndarray:
                 f"{path}: name one of its arrays, as {path}:NAME; it has "
                 f"{', '.join(found.files) or 'none'}. Received {','.join(parts or []) or 'no name'}"
             )
-        return found[wanted[0]]
+        made = found[wanted[0]]
+        if not isinstance(made, np.ndarray):  # NumPy gives the bytes of other members
+            raise ValueError(f"{wanted[0]} is no array")
+        return made
 
 
 def read_table(name: str, header: str = "auto") -> Table:

@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command: 0, or 2 for what is refused, 1 for what failed, 130 after Ctrl-C."""
     _open_closed_streams()
     options = _options(sys.argv[1:] if arguments is None else list(arguments))
-    if isinstance(sys.stdout, io.TextIOWrapper):
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="surrogateescape")  # names of files need not be text
     try:
         code = options.run(options) or 0

@@ -16,7 +16,7 @@ def _run(options: argparse.Namespace) -> None:
         costs = _mercer.tune_cpu() if options.cpu else _mercer.tune_gpu(options.device)
         print(costs.rstrip())
         return
-    params = a.parameters(options, options.verb)
+    params = a.parameters(options, options.verb, by=_tune.tune_shape)
     if options.p is not None:
         if "p" in params:
             raise Refusal("--p and --param p are one number. Received both")
