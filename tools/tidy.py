@@ -30,6 +30,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 import check_format
+from git_output import git
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 KNOWN = "tools/tidy_known.txt"
@@ -101,16 +102,17 @@ def units_for(changed: Iterable[str], units: Sequence[str], root: pathlib.Path) 
 
 
 def changed_since(base: str) -> set[str]:
-    told = check_format.git("diff", "--name-only", "--no-renames", "--diff-filter=AM", base)
+    told = git("diff", "--name-only", "--no-renames", "--diff-filter=AM", base)
     if told is None:
         raise SystemExit(f"tidy: git must know the commit. Received {base}.")
-    return set(told.splitlines())
+    new = git("ls-files", "--others", "--exclude-standard") or ""
+    return {*told.splitlines(), *new.splitlines()}
 
 
 def clang_tidy() -> str:
-    """The program beside this interpreter, else the one on the PATH."""
-    beside = pathlib.Path(sys.executable).with_name("clang-tidy")
-    program = str(beside) if beside.is_file() else shutil.which("clang-tidy")
+    """The program next to this interpreter, else the one on the PATH."""
+    own = pathlib.Path(sys.executable).with_name("clang-tidy")
+    program = str(own) if own.is_file() else shutil.which("clang-tidy")
     if program is None:
         raise SystemExit("tidy: clang-tidy is missing: pip install -r requirements/lint.txt.")
     return program
@@ -210,7 +212,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     units = units_of(tidy.commands, root)
     if not options.all:
         base = options.base or check_format.default_base()
-        changed = changed_since(base) if base else set()
+        if base is None:
+            raise SystemExit("tidy: this must be a checkout of git; --all looks at all files.")
+        changed = changed_since(base)
         units = units if changed & SETTINGS else units_for(changed, units, root)
     found, list_path = tidy.look(units), root / KNOWN
     if options.update:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -116,6 +117,12 @@ def test_only_changed_files_are_looked_at(tidy, library):
     (library / "src/core/a.h").write_text("int BadName;\n")
     assert tidy.main(arguments) == 1
     assert seen(library) == ["a.cpp"]  # one of the files that include a header, the one of its name
+    (library / "src/core/b.cpp").write_text('#include "core/new.h"\nint b;\n')
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *who, "commit", "-q", "-a", "-m", "B"], check=True)
+    (library / "src/core/new.h").write_text("int n;\n")  # git does not know it yet
+    assert tidy.main(arguments) == 1  # a.h is next to b.cpp
+    assert seen(library) == ["b.cpp"]
     (library / ".clang-tidy").write_text("Checks: b-check\n")
     tidy.main(arguments)
     assert seen(library) == ["a.cpp", "b.cpp", "c.cpp"]
@@ -128,6 +135,9 @@ def test_what_cannot_be_looked_at_is_said(tidy, library):
         tidy.main(["--all", "--build", "none", "--root", str(library)])
     with pytest.raises(SystemExit, match="2"):
         tidy.main(["--update"])
+    shutil.rmtree(library / ".git")
+    with pytest.raises(SystemExit, match="must be a checkout of git; --all looks at all files"):
+        tidy.main(["--root", str(library)])
     (library / "src/core/b.cpp").write_text("#error\n")
     with pytest.raises(SystemExit, match=r"must compile\. Received .*b\.cpp:1: not C\+\+"):
         tidy.main(["--all", "--root", str(library)])
