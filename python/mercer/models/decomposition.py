@@ -311,7 +311,7 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self._fitted(X)
         return self
 
-    def _fitted(self, X: Any) -> Any:
+    def _fitted(self, X: Any, last: float = 1) -> Any:
         check(self)
         self._refuse_parameters()
         data = validate(self, X, device=self.device)
@@ -319,13 +319,15 @@ class Nystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self._kernel = self._kernel_on(x)
         self.bandwidth_ = self._kernel.bandwidth
         self._kernel.require_symmetric()
-        with between(0, 0.5):
+        with between(0, 0.8 * last):
             chosen = self._chosen(x)
         rows = self._space.index(chosen)
         basis = x[rows][:, rows] if self._kernel.precomputed else x[rows]
         self.components_ = self._space.array(basis)
         self.component_indices_ = chosen
-        self.normalization_ = self._space.array(_inverse_root(self._kernel, self.components_))
+        with between(0.8 * last, last, "root of the matrix of landmarks"):
+            root = _inverse_root(self._kernel, self.components_)
+        self.normalization_ = self._space.array(root)
         self._n_features_out = len(chosen)
         return data
 

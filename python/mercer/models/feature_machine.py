@@ -145,7 +145,7 @@ class _FeatureMachine(Rounds):
 
     def _temperature(self, every: Sample, held: Sample | None, leaves: list[np.ndarray],
                      judges: list[Any], work: Work) -> float:  # fmt: skip
-        """The score on rows that no leaf's rounds were solved for; 0 without any."""
+        """The best one, judged by rows that no leaf's rounds were solved for; 0 without any."""
         space, count = work.space, max(1, _JUDGES // len(judges))
         if held is not None:
             drawn = np.random.default_rng(work.seed).permutation(held.n)[:_JUDGES]
