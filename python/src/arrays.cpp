@@ -12,13 +12,17 @@
 namespace mercer::python {
 namespace {
 
+/// The dtype of a letter of the module struct, as NumPy and buffers have it.
+bool dtype_from_letter(char letter, Dtype& dtype) {
+  const char code = letter == 'l' ? 'q' : letter;  // two names of one type
+  return find_dtype(dtype, [&](const DtypeRow& row) { return row.format != 0 && code == row.format; });
+}
+
 /// The dtype of a buffer's format, native byte order only.
 bool dtype_from_format(const char* format, Py_ssize_t item_size, Dtype& dtype) {
   if (*format == '=' || *format == '@' || *format == '<') ++format;
   if (*format == '\0' || format[1] != '\0') return false;
-  const char code = *format == 'l' ? 'q' : *format;  // two names of one type
-  return find_dtype(
-      dtype, [&](const DtypeRow& row) { return code == row.format && item_size == static_cast<Py_ssize_t>(row.size); });
+  return dtype_from_letter(*format, dtype) && item_size == static_cast<Py_ssize_t>(size_of(dtype));
 }
 
 /// As PyObject_CallNoArgs, without the way to a function of C, which is more than the function: of a call on tiny
@@ -111,9 +115,7 @@ bool Array::view_bits() {
 /// False where there is something to say about the array.
 bool Array::view_fields() {
   const NumpyArray& fields = NumpyArray::of(object_);
-  const char format[] = {fields.type->letter, '\0'};
-  const Py_ssize_t item_size = *format == 'i' ? 4 : 8;  // of whole numbers
-  if (!fields.is_native() || !dtype_from_format(format, item_size, tensor_.dtype)) return false;
+  if (!fields.is_native() || !dtype_from_letter(fields.type->letter, tensor_.dtype)) return false;
   if (access_ == Access::write && !fields.is_writable()) return false;
   const auto axes = static_cast<std::size_t>(fields.ndim);
   tensor_.data = fields.data;

@@ -29,13 +29,14 @@ class LastProgram {
     std::int64_t rows_hint = 0;
     bool operator==(const Problem&) const = default;
   };
-  /// Null where it is another's, or where another thread looks right now.
+  /// Null where it is another's, where another thread looks right now, and each 64th time.
   std::shared_ptr<const cpu::PairProgram> find(const Problem& problem);
   void keep(const Problem& problem, const std::shared_ptr<const cpu::PairProgram>& program);
 
  private:
   std::atomic_flag busy_;  // held by a thread that forks it stays set in the child, which goes the long way then
   Problem problem_;
+  int hits_ = 0;
   std::weak_ptr<const cpu::PairProgram> program_;
 };
 

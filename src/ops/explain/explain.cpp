@@ -55,8 +55,7 @@ std::string floor_text(const plan::PairPlan& plan, ExplainShape shape) {
 }
 
 /// The part of the pairs that no mask knows, where a call that gives no parameters decides that.
-std::optional<double> computed_part(const plan::PairPlan& plan, ExplainShape shape) {
-  constexpr std::int64_t kLeast = 64;  // points of a side, about those of a tile
+std::optional<double> computed_part(const plan::PairPlan& plan, ExplainShape shape, std::int64_t least) {
   if (!plan.mask || !cpu::mask_pays(shape.m, shape.n, shape.k, plan::kLeastGain)) return 1;
   if (plan.mask.reads(ir::Op::row) || plan.mask.reads(ir::Op::col)) return std::nullopt;
   std::vector<double> params;
@@ -64,12 +63,13 @@ std::optional<double> computed_part(const plan::PairPlan& plan, ExplainShape sha
     if (!leaf->has_default && plan.mask.reads(ir::Op::param)) return std::nullopt;
     params.push_back(leaf->value);
   }
-  return plan.mask.computed_part(0, shape.m, 0, shape.n, params, shape.k, kLeast);
+  return plan.mask.computed_part(0, shape.m, 0, shape.n, params, shape.k, least);
 }
 
 std::string mask_text(const plan::PairPlan& plan, ExplainShape shape) {
   if (!plan.mask) return "";
-  const std::optional<double> part = computed_part(plan, shape);
+  constexpr std::int64_t kLeast = 64;  // about the points of a tile
+  const std::optional<double> part = computed_part(plan, shape, kLeast);
   if (!part) return "how many pairs are computed depends on the values that the mask reads\n";
   return fmt::format("about {:.3g} % of {} x {} pairs are computed\n", 100 * *part, shape.m, shape.n);
 }
@@ -86,7 +86,7 @@ std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape
   request.has_bytes = plan::cpu::is_of_bytes(dtype);
   request.symmetric = call.symmetric && f.symmetric() && shape.m == shape.n;
   request.has_blas = lapack() != nullptr;
-  request.computed = computed_part(plan, shape).value_or(1);
+  request.computed = computed_part(plan, shape, plan::PairMask::kLook).value_or(1);
   return plan::cpu::ways_text(request, plan::cpu::forms_of(plan), plan::cpu::Costs{},
                               *Context::shared().state().forced_ways.load());
 }

@@ -49,13 +49,12 @@ std::optional<Tensor> user_of(const cpu::Points& points) {
 
 /// The part of an item's pairs that no mask knows. All pairs count where items of a batch have masks of their own.
 double computed_part(const PairCall& call, const plan::PairPlan& plan) {
-  constexpr std::int64_t kLeast = 256;  // points of a side: a look takes no longer than a tile
   if (!plan.mask || call.m() == 0 || call.n() == 0) return 1;
   if (!cpu::mask_pays(call.m(), call.n(), call.features(), plan::kLeastGain)) return 1;
   if (plan.mask.reads(ir::Op::param) && !call.items_are_alike()) return 1;
   const cpu::PairItem item = call.item(0);
   return plan.mask.computed_part(item.x.index_offset, item.x.count, item.z.index_offset, item.z.count,
-                                 call.values(0, plan.general.split.params), call.features(), kLeast);
+                                 call.values(0, plan.general.split.params), call.features());
 }
 
 }  // namespace

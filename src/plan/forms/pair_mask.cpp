@@ -366,7 +366,8 @@ class Arithmetic {
     }
     v.is_whole = v.is_whole && std::max(std::abs(v.least), std::abs(v.most)) <= whole_;
     if (!v.is_whole && !is_exact) widen(v);
-    return v;
+    const bool overflows = is_float_ && std::max(std::abs(v.least), std::abs(v.most)) > kLargestFloat;
+    return overflows ? anything() : v;  // float32 may have an infinity there
   }
 
   static void set_products(Value& v, const Value& a, double least, double most) {
@@ -384,6 +385,7 @@ class Arithmetic {
     if (v.most != 0) v.most += std::abs(v.most) * margin_ + tiny_;
   }
 
+  static constexpr double kLargestFloat = std::numeric_limits<float>::max();
   bool is_float_;
   double whole_, margin_, tiny_;
 };

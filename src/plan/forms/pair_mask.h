@@ -45,10 +45,12 @@ class PairMask {
   int outputs() const { return static_cast<int>(outputs_.size()); }
   /// `values`: numbers of the computing type, one for each output, written where the answer is `known`.
   MaskAnswer of(const Rectangle& pairs, std::span<const double> params, std::int64_t features, double* values) const;
+  /// Points of a side of which `computed_part` takes no longer than a tile.
+  static constexpr std::int64_t kLook = 256;
   /// About which part of m x n pairs, with indices from these on, must be computed. Open rectangles of `least` points
   /// or fewer a side count as one half; where row or col decide, all pairs do.
   double computed_part(std::int64_t i, std::int64_t m, std::int64_t j, std::int64_t n, std::span<const double> params,
-                       std::int64_t features, std::int64_t least) const;
+                       std::int64_t features, std::int64_t least = kLook) const;
 
   /// One operation, on earlier steps.
   struct Step {

@@ -12,7 +12,7 @@
 //
 // Points n whose values a mask knows for all of a panel are offered to the fold at once, which may take them without
 // looking at each; otherwise rows of that value are handed to it. Blocks keep their places, so a sum over the points of
-// a block has the bits that it has with zeros for those that were skipped.
+// a block has the bits that it has with zeros for those that were skipped at its ends.
 #pragma once
 
 #include <algorithm>

@@ -60,6 +60,22 @@ TileMask::TileMask(const plan::PairPlan& plan, const PairItem& item, const std::
   if (params_.empty()) return;
   if (mask_.reads(ir::Op::row)) row_values_ = PanelIntervals(item.x, plan.tile.rows, plan.problem.type);
   if (mask_.reads(ir::Op::col)) col_values_ = PanelIntervals(item.z, plan.tile.cols(), plan.problem.type);
+  if (least_gain > 0 && !knows_enough()) params_.clear();
+}
+
+bool TileMask::knows_enough() const {
+  constexpr std::int64_t kTiles = 64, kLeast = kTiles / 8;
+  constexpr double kStep = 0.6180339887498949;  // spreads rows over the columns
+  const std::int64_t rows = ceil_div(item_.x.count, rows_), cols = ceil_div(item_.z.count, cols_);
+  std::vector<double> known(values());
+  std::int64_t count = 0;
+  for (std::int64_t tile = 0; tile < kTiles; ++tile) {
+    const double place = static_cast<double>(tile) * kStep;
+    const auto x = static_cast<std::int64_t>((place - std::floor(place)) * static_cast<double>(rows));
+    const std::int64_t z = tile * cols / kTiles;
+    if (of(x, x + 1, z, z + 1, known.data()) == plan::MaskAnswer::known) ++count;
+  }
+  return count >= kLeast;
 }
 
 TileMask::TileMask(const plan::PairPlan& plan, const PairItem& item, const std::vector<double>& params,

@@ -74,6 +74,9 @@ class TileMask {
   }
 
  private:
+  /// Whether some of 64 spread tiles are known. With a mask that decides no tile alone, all of them would be asked for,
+  /// which takes longer than a tile of few features.
+  bool knows_enough() const;
   void add_runs(std::int64_t x0, std::int64_t x1, std::int64_t z, std::vector<MaskRun>& to) const;
 
   const plan::PairMask& mask_;

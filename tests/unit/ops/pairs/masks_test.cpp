@@ -112,6 +112,30 @@ TEST(Masks, BatchesParametersAndOffsets) {
   });
 }
 
+/// float32 has infinities, and their differences, where double has numbers.
+TEST(Masks, OverflowIsNotKnown) {
+  const Array x = normal(Dtype::float32, {60, 3}, 1), z = normal(Dtype::float32, {300, 3}, 2);
+  const Tensor zt = z;
+  Array row(Dtype::float32, {60}), col(Dtype::float32, {300});
+  for (auto [text, most] : {std::pair{"where(row*row - col*col < 5, 0, exp(-sum((x-z)^2)/8))", 1e30},
+                            {"where(row*row*0 == 0, 0, exp(-sum((x-z)^2)/8))", 1.1e30},
+                            {"where(row*row < 1e39, 5, exp(-sum((x-z)^2)/8))", 3.1e19}}) {
+    for (std::int64_t i = 0; i < 60; ++i) row.set({i}, most * (1 - 1e-4 * static_cast<double>(i)));
+    for (std::int64_t j = 0; j < 300; ++j) col.set({j}, most * 2);
+    Arguments arguments;
+    arguments.row = row;
+    if (std::string(text).find("col") != std::string::npos) arguments.col = col;
+    on_each_masked([&](TestContext& context) {
+      context.set_ways("pairwise:packed_tile");
+      const Array masked(Dtype::float32, {60, 300}), plain(Dtype::float32, {60, 300});
+      pairwise(text, x, &zt, masked, arguments, context);
+      context.state().least_gain = 1e300;
+      pairwise(text, x, &zt, plain, arguments, context);
+      EXPECT_TRUE(same_bits(masked, plain)) << text;
+    });
+  }
+}
+
 TEST(Masks, Products) {
   for (Dtype dtype : kWide)
     for (auto [m, n] : {std::array{150, 230}, {20, 2500}}) {
