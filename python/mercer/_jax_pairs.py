@@ -4,11 +4,13 @@
     product   [..., M, E]     that matrix times v [..., N, E]
     field     [..., O, M, K]  sum over n of amplitude[m, n] coef[o, n] d f(x_m, z_n) / d x[m, k];
                               by w [..., O, K], summed over m too
+    gradient  [..., M, K]     sum over n and e of u[m, e] v[n, e] d f(x_m, z_n) / d x[m, k]
 
 A primitive takes directions: then it is about a derivative of the formula (``Pairs``), and it is
 linear in each of them. So the tangents of a primitive are primitives, and so are the transposes
 of those (the rules are those of docs/design/autograd.md): derivatives of any order, in any mode.
-Without directions the engine computes; with them ``_jax_steps`` does.
+Without directions the engine computes; with them ``_jax_steps`` does. A gradient never has any: it
+is a field whose amplitude is u v', without an array of all pairs.
 
 All operands but w have the same number of leading axes, so the axis that vmap adds is one more of
 each.
@@ -35,12 +37,15 @@ from mercer._jax_sharding import Rule, factors, partitioned
 # JAX's own choice for float32 keeps eleven binary digits on GPUs.
 FULL = jax.lax.Precision.HIGHEST
 # Axes behind the leading ones; of a parameter ("p:name") there are none.
-_TRAILING = {"x": 2, "z": 2, "row": 1, "col": 1, "w": 1, "v": 2, "amplitude": 2, "coef": 2}
-_MATRICES = ("v", "amplitude", "coef")
+_TRAILING = {"x": 2, "z": 2, "row": 1, "col": 1, "w": 1, "u": 2, "v": 2, "amplitude": 2, "coef": 2}
+_MATRICES = ("u", "v", "amplitude", "coef")
+_OPERATIONS = {
+    "pairwise": "pairwise", "product": "kernel_product", "gradient": "product_gradient",
+}  # fmt: skip
 # What the axes behind the leading ones run over (_jax_sharding).
 _FACTORS = {
-    "x": "mk", "z": "nk", "row": "m", "col": "n", "w": "k", "v": "ne", "amplitude": "mn",
-    "coef": "on", "p": "", "t": "mk", "s": "nk",
+    "x": "mk", "z": "nk", "row": "m", "col": "n", "w": "k", "u": "me", "v": "ne",
+    "amplitude": "mn", "coef": "on", "p": "", "t": "mk", "s": "nk",
 }  # fmt: skip
 
 
@@ -73,7 +78,7 @@ class Form:
         """The factors of the result's axes behind the leading ones."""
         if self.kind == "field":
             return "ok" if self.wrt == "w" else "omk"
-        return "mn" if self.kind == "pairwise" else "me"
+        return {"pairwise": "mn", "product": "me", "gradient": "mk"}[self.kind]
 
     def leading(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
         return () if name == "w" else tuple(shape[: len(shape) - self.trailing(name)])
@@ -89,6 +94,8 @@ class Form:
             return (*batch, m, by.get("z", by["x"])[-2])
         if self.kind == "product":
             return (*batch, m, by["v"][-1])
+        if self.kind == "gradient":
+            return (*batch, m, k)
         outputs = by["coef"][-2]
         return (*batch, outputs, k) if self.wrt == "w" else (*batch, outputs, m, k)
 
@@ -194,6 +201,10 @@ def field(pairs: Pairs, wrt: str, coef: Any, amplitude: Any = None) -> Any:
     return _bind(pairs, "field", wrt, **given)
 
 
+def gradient(pairs: Pairs, u: Any, v: Any) -> Any:
+    return _bind(pairs, "gradient", u=u, v=v)
+
+
 def formed(pairs: Pairs, kind: str, wrt: str = "", **matrices: Any) -> tuple[Form, list[Any]]:
     """The form of a call, and its operands with as many leading axes each."""
     directions = {f"d{i}": d for i, d in enumerate(pairs.directions)}
@@ -241,6 +252,8 @@ def _run(form: Form, pairs: Pairs, matrices: Mapping[str, Any]) -> Any:
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, form: Form) -> tuple:
     result = pairs_p.bind(*primals, form=form)
     pairs, matrices = unpacked(primals, form)
+    if form.kind == "gradient":
+        return result, _tangent_of_gradient(primals, tangents, form)
     parts = [
         part
         for name, tangent in zip(form.operands, tangents, strict=True)
@@ -250,6 +263,22 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, form: Form) -> tupl
     if not parts:
         return result, _jax_sharding.zero(result)
     return result, jnp.broadcast_to(functools.reduce(jnp.add, parts), result.shape)
+
+
+def _tangent_of_gradient(primals: Sequence[Any], tangents: Sequence[Any], form: Form) -> Any:
+    """That of the field which it is."""
+    followed = [i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
+
+    def as_field(*given: Any) -> Any:
+        operands = list(primals)
+        for i, operand in zip(followed, given, strict=True):
+            operands[i] = operand
+        pairs, matrices = unpacked(operands, form)
+        amplitude = jnp.matmul(matrices["u"], matrices["v"].mT, precision=FULL)
+        found = field(pairs, "x", pairs.ones(pairs.columns), amplitude)[..., 0, :, :]
+        return jnp.broadcast_to(found, form.shape([o.shape for o in operands]))
+
+    return jax.jvp(as_field, [primals[i] for i in followed], [tangents[i] for i in followed])[1]
 
 
 def _moves(
@@ -325,6 +354,8 @@ def _product_by(pairs: Pairs, matrices: dict, form: Form, name: str, cotangent: 
     target, rest, v = form.along[index], pairs.without_direction(index), matrices["v"]
     if target in "zs":
         rest, target, v, cotangent = rest.swapped(), SWAPPED[target], cotangent, v
+    if target == "x" and not rest.along:
+        return gradient(rest, cotangent, v)
     columns, features = v.shape[-1], pairs.arrays["x"].shape[-1]
     if target == "w" or columns * features > rest.columns.shape[-2]:
         amplitude = jnp.matmul(cotangent, v.mT, precision=FULL)
@@ -421,7 +452,8 @@ def _lowered(*operands: Any, form: Form) -> Any:
 
 
 def _rule(operands: Sequence[Any], form: Form) -> Rule:
-    folded = () if form.kind == "pairwise" else ("n", "m") if form.wrt == "w" else ("n",)
+    folded = {"pairwise": (), "gradient": ("n", "e")}.get(form.kind, ("n",))
+    folded = ("n", "m") if form.wrt == "w" else folded
     return rule_of(operands, form, [form.own_axes()], folded)
 
 
@@ -453,8 +485,7 @@ def _computed(operands: Sequence[Any], form: Form) -> Any:
     if form.along:
         return _jax_steps.evaluate(form.kind, pairs, form.wrt, matrices, shape)
     if form.kind != "field":
-        operation = "pairwise" if form.kind == "pairwise" else "kernel_product"
-        return _engine(operation, pairs, matrices, shape)
+        return _engine(_OPERATIONS[form.kind], pairs, matrices, shape)
     rows = shape if form.wrt != "w" else (*shape[:-1], pairs.arrays["x"].shape[-2], shape[-1])
     if form.wrt == "x" and "amplitude" not in matrices:
         return _engine("kernel_gradient", pairs, matrices, rows)

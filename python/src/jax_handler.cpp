@@ -257,6 +257,8 @@ void FfiCall::run() const {
     knn(formula_of(formula), x, z, number("k"), out, output(1), arguments_);
   } else if (operation == "kernel_gradient") {
     kernel_gradient(formula_of(formula), x, z, array("coef"), out, arguments_);
+  } else if (operation == "product_gradient") {
+    product_gradient(formula_of(formula), x, z, array("u"), array("v"), out, arguments_);
   } else if (operation == "kernel_agop") {
     kernel_agop(formula_of(formula), x, z, array("coef"), out, arguments_);
   } else if (operation == "gradient_fold") {

@@ -266,3 +266,15 @@ def test_agop_has_none(rng):
     x = jnp.asarray(rng.normal(size=(M, K)))
     with pytest.raises(NotImplementedError, match="kernel_agop: must not be differentiated"):
         jax.grad(lambda x: mc.kernel_agop("gauss", x, x, jnp.ones((1, M)), bandwidth=1.0).sum())(x)
+
+
+def test_gradients_of_products_store_no_pairs():
+    """Of points and of v alike; second derivatives may."""
+    x, z, v = (np.ones(shape) for shape in ((37, K), (41, K), (41, E)))
+
+    def total(x, z, v):
+        return mc.kernel_product(GAUSS, x, z, v, h=2.0).sum()
+
+    text = jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(x, z, v).as_text()
+    assert "product_gradient" in text
+    assert "37x41x" not in text and "41x37x" not in text
