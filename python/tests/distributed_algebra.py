@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from unittest import mock
 
 import mercer as mc
 import numpy as np
 import torch
 from distributed_worker import ROWS, WHOLE, close, derivatives, raises, randn, same
 from mercer import _random_pivots
+from mercer._torch import sharded_linalg
 from torch.distributed.tensor import Shard
 
 N = 101
@@ -156,6 +158,22 @@ def check_eigh_top(ranks):
         same_on_all(ranks, w.to_local())
         same_on_all(ranks, whole)
     close(mc.linalg.eigh_top(a, 2, which="smallest", tol=1e-6)[0], values[:2], 1e-4)
+
+
+def check_eigh_top_of_cheap_products(ranks):
+    """Each rank computes it, and all have what the first one found."""
+    a, dense = operators(ranks)
+    values = torch.linalg.eigvalsh(dense)
+    with mock.patch.dict(sharded_linalg._ALONE, cpu=1e30):
+        (w, v), missed = mc.linalg.eigh_top(a, 4, check=False)
+        raises(ValueError, "k must be from 1 to", lambda: mc.linalg.eigh_top(a, N + 1))
+    assert missed == 0
+    close(w, values[-4:], 1e-9)
+    assert v.placements == (ROWS,)
+    whole = v.full_tensor()
+    close(dense @ whole - whole * values[-4:], torch.zeros_like(whole), 1e-9 * values[-1].item())
+    same_on_all(ranks, w.to_local())
+    same_on_all(ranks, whole)
 
 
 def check_determinants(ranks):

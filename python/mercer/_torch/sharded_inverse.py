@@ -130,7 +130,7 @@ def pivoted_cholesky(a: ShardedOperator, rank: int) -> ShardedPreconditioner:
             if value <= torch.finfo(a.dtype).eps * largest:
                 lower = lower[:, :step]
                 break
-            column = a.values(a.first, a._own, a._points[pivot : pivot + 1], pivot)[:, 0].double()
+            column = a.values(a.first, a._own, a.points[pivot : pivot + 1], pivot)[:, 0].double()
             lower[:, step] = (column - lower @ row) / math.sqrt(value)
             left = left - lower[:, step] ** 2
             if a.first <= pivot < a.first + a.rows:
@@ -196,7 +196,7 @@ def _fresh_columns(
 ) -> tuple[np.ndarray, Tensor]:
     """The pivots among the points, and this rank's rows of their columns of the factor."""
     places = torch.from_numpy(proposed).to(lower.device)
-    points = a._points[places]
+    points = a.points[places]
     is_own = (places >= a.first) & (places < a.first + a.rows)
     known = lower.new_zeros(len(places), lower.shape[1])
     known[is_own] = lower[places[is_own] - a.first]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard
 
+from mercer import _mercer
 from mercer._torch import agreement
 from mercer._torch.sharded_cg import cg
 from mercer._torch.sharded_inverse import nystrom, orthonormal, pivoted_cholesky, rpcholesky
@@ -20,6 +21,9 @@ from mercer.linalg._stochastic import InvQuadLogdet, check_probes
 _STALLED = 100  # products without a smaller residual that end a search
 _MOST_STEPS = 64  # of Lanczos' quadrature
 _LAST = 4  # steps whose gain stands for what is missing
+# Operations of a product, n^2 (K + columns), below which every rank computes the spectrum alone:
+# the sums over ranks of a step would take longer than what they save of the product.
+_ALONE = {"cuda": 5e11}
 
 
 def eigh_top(
@@ -40,8 +44,10 @@ def eigh_top(
             )
 
     begin("eigh_top", a, [k, which, tolerance, most, seed], checks)
+    operations = n * n * (a.points.shape[1] + max(8, k))
+    search = _alone if operations < _ALONE.get(a.points.device.type, 0) else _top
     with agreement.answered("eigh_top"):
-        values, vectors, missed = _top(a, k, which, tolerance, most, seed)
+        values, vectors, missed = search(a, k, which, tolerance, most, seed)
     if check and missed:
         raise LinAlgError(
             f"eigh_top: residuals must be at most {tolerance:.3g} of the largest eigenvalue. "
@@ -60,6 +66,18 @@ def _chosen(values: Tensor, k: int, which: str) -> Tensor:
     """Places of the wanted values, ascending by value."""
     key = {"largest": -values, "smallest": values, "magnitude": -values.abs()}[which]
     return torch.sort(torch.sort(key, stable=True).indices[:k]).values
+
+
+def _alone(
+    a: ShardedOperator, k: int, which: str, tol: float, most: int, seed: int
+) -> tuple[Tensor, Tensor, int]:
+    """The search of one process on each rank, and what the first rank found."""
+    (values, vectors), missed = _mercer.eigh_top(
+        a.on_this_rank, k, which=which, tol=tol, max_basis=most, seed=seed, check=False
+    )
+    count = torch.tensor([missed], device=values.device)
+    values, vectors, count = a.agreed(values, vectors, count)
+    return values, vectors[a.first : a.first + a.rows], int(count)
 
 
 def _top(

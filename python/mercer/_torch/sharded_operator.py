@@ -50,15 +50,17 @@ class ShardedOperator:
         self.facts = [text, *map(_told, sorted(self._params.items())), ridge]
         agreement.require(verb, [("x", x)], self.facts, check)
         with agreement.answered(verb):
-            self._points = x.detach().redistribute(self.mesh, [Replicate()]).to_local()
-        # One process's operator checks formula, parameters and ridge.
-        _mercer.KernelOperator(self._formula, self._points, ridge=ridge, **self._params)
+            self.points = x.detach().redistribute(self.mesh, [Replicate()]).to_local()
+        # It checks formula, parameters and ridge.
+        self.on_this_rank = _mercer.KernelOperator(
+            self._formula, self.points, ridge=ridge, **self._params
+        )
         self._reads = leaves(text) & {"i", "j"}
-        self.placement, self.dtype = x.placements[0], self._points.dtype
+        self.placement, self.dtype = x.placements[0], self.points.dtype
         self.ridge = float(ridge)
         self.shape = (x.shape[0], x.shape[0])
         self.first, self.rows = first_of(x.shape[0], "m", ["m"], self.mesh)
-        self._own = self._points[self.first : self.first + self.rows]
+        self._own = self.points[self.first : self.first + self.rows]
 
     @property
     def group(self) -> Any:
@@ -74,7 +76,7 @@ class ShardedOperator:
         whole = self.gathered(columns)
         offsets: dict[str, Any] = {"i_offset": self.first} if self._reads else {}
         product = _verbs.kernel_product(
-            self._formula, self._own, self._points, whole, **offsets, **self._params
+            self._formula, self._own, self.points, whole, **offsets, **self._params
         )
         return product.add_(columns, alpha=self.ridge) if self.ridge else product
 
