@@ -23,7 +23,7 @@ NAME = "flights"
 
 
 def flights(folder: pathlib.Path) -> tuple[np.ndarray, np.ndarray]:
-    """Features [327346, 8] and delays, from the written file, or from the package beside it."""
+    """Features [327346, 8] and delays, from the written file, or from the package next to it."""
     made = folder / f"{NAME}.csv.gz"
     if not made.exists():
         return of_archive(folder / ARCHIVE)

@@ -98,7 +98,7 @@ def attempted(run: Callable[[], Any], instead: Any, notes: dict[str, Any]) -> An
 
 
 def likelihood(sets: Sets) -> Result:
-    """elevators, its rows repeated with a jitter; GPyTorch's Cholesky beside it."""
+    """elevators, its rows repeated with a jitter, compared with GPyTorch's Cholesky."""
     device = device_of(sets)
     n, rng = 32768 // sets.divide, np.random.default_rng(0)
     x, y, _, _ = sets.load("elevators", dtype="float32")
@@ -139,7 +139,7 @@ def leaf(sets: Sets, n: int) -> tuple[np.ndarray, ...]:
 
 
 def machine(sets: Sets, solver: str) -> Result:
-    """A leaf of 60000 x 50 in five rounds; xRFM's own class on the same device beside it."""
+    """A leaf of 60000 x 50 in five rounds, compared with xRFM's own class on the same device."""
     device = device_of(sets)
     x, y, xv, yv = tensors(device, *leaf(sets, 60000 // sets.divide))
     model = models.RFMRegressor(
@@ -170,7 +170,7 @@ def _xrfm(device: str, x: Any, y: Any, xv: Any, yv: Any) -> tuple[float, float]:
     return time, rmse(host(peer.predict(xv))[:, 0], host(yv))
 
 
-def delayed(sets: Sets, n: int, beside: bool) -> Result:
+def delayed(sets: Sets, n: int, compares: bool) -> Result:
     """Flights that arrive late, by kernel logistic regression; xRFM's dense Newton steps."""
     device, n = device_of(sets), n // sets.divide
     x, delay = flights(sets.folder)
@@ -183,7 +183,7 @@ def delayed(sets: Sets, n: int, beside: bool) -> Result:
     ours = timed(lambda: model.fit(mine, labels), device)
     notes = {"steps": model.n_iter_, "products": model.n_products_, "solver": model.solver_}
     peer, value = None, np.nan
-    if beside:
+    if compares:
         peer, value = attempted(lambda: _dense_newton(device, mine, labels), (None, np.nan), notes)
     return ours.result(
         peer, "2 s", objective=f"{model.objective_:.3f} / {value:.3f}",
@@ -224,11 +224,11 @@ def exact(sets: Sets) -> Result:
     ours = timed(lambda: model.fit(x, y), device)
     error = rmse(host(model.predict(xt)), yt)
     notes = {"RMSE": f"{error:.4f}", **notes_of(model)}
-    return _beside_plain_steps(sets, device, ours, "6 s", notes, x, y[:, None], 2.0, 1.0)
+    return _against_plain_steps(sets, device, ours, "6 s", notes, x, y[:, None], 2.0, 1.0)
 
 
-def _beside_plain_steps(sets: Sets, device: str, ours: Timed, bar: str, notes: dict[str, Any],
-                        x: Any, y: Any, bandwidth: float, alpha: float) -> Result:  # fmt: skip
+def _against_plain_steps(sets: Sets, device: str, ours: Timed, bar: str, notes: dict[str, Any],
+                         x: Any, y: Any, bandwidth: float, alpha: float) -> Result:  # fmt: skip
     """PyTorch gets the same factor, and its making for nothing."""
     from models import _plain
 
@@ -298,7 +298,7 @@ def many_outputs(sets: Sets, solver: str = "auto") -> Result:
     if importlib.util.find_spec("pykeops") is not None:
         keops = attempted(lambda: timed(_keops(x, y, 8.0), device).warm, np.nan, notes)
         notes["KeOps' product"] = f"{keops:.3g}"
-    return _beside_plain_steps(sets, device, ours, "2 s", notes, x, y, *options.values())
+    return _against_plain_steps(sets, device, ours, "2 s", notes, x, y, *options.values())
 
 
 def _keops(x: Any, v: Any, bandwidth: float) -> Callable[[], Any]:
@@ -347,8 +347,8 @@ def published(sets: Sets, name: str, best: float) -> Result:
 def rows() -> dict[str, Callable[[Sets], Result]]:
     found: dict[str, Callable[[Sets], Result]] = {
         "GP value and gradient, 32768 x 18": likelihood,
-        "flights delayed, n 100000": functools.partial(delayed, n=100_000, beside=False),
-        "flights delayed, n 20000, beside xRFM": functools.partial(delayed, n=20_000, beside=True),
+        "flights delayed, n 100000": functools.partial(delayed, n=100_000, compares=False),
+        "flights delayed, n 20000, with xRFM": functools.partial(delayed, n=20_000, compares=True),
         "flights 294612, 10000 centres": centred,
         "1e5 x 64, 16 outputs": many_outputs,
         "1e5 x 64, 16 outputs, direct": functools.partial(many_outputs, solver="direct"),

@@ -13,8 +13,8 @@ from mercer.models import RFMRegressor
 ROUNDS = 3
 
 
-def beside_xrfm(sets: Sets, name: str, n: int, bandwidth: float, alpha: float,
-                **options: Any) -> Result:  # fmt: skip
+def xrfm_leaf(sets: Sets, name: str, n: int, bandwidth: float, alpha: float,
+              **options: Any) -> Result:  # fmt: skip
     x, y, xt, yt = sets.load(name, n, dtype="float32")
     held = min(len(xt) // 2, 2000)
     xv, yv, xt, yt = xt[:held], yt[:held], xt[held:], yt[held:]
@@ -52,7 +52,7 @@ def peer_of(train: Any, held: Any, xt: np.ndarray, bandwidth: float,
     return time, predicted.numpy()[:, 0], slow
 
 
-def trees_beside_xrfm(sets: Sets, name: str, leaf: int, bandwidth: float, alpha: float) -> Result:
+def xrfm_trees(sets: Sets, name: str, leaf: int, bandwidth: float, alpha: float) -> Result:
     """All rows of a set, in leaves; xRFM finds the directions of splits from as many rows too."""
     x, y, xt, yt = sets.load(name, dtype="float32")
     held = min(len(xt) // 2, 2000)
@@ -100,12 +100,12 @@ def rows() -> dict[str, Callable[[Sets], Result]]:
     trees = {"elevators": (4000, 10.0, 1e-3), "protein": (6000, 5.0, 1e-2)}
     return {
         f"tree of {name}, leaf {case[0]}": partial(
-            trees_beside_xrfm, name=name, leaf=case[0], bandwidth=case[1], alpha=case[2]
+            xrfm_trees, name=name, leaf=case[0], bandwidth=case[1], alpha=case[2]
         )
         for name, case in trees.items()
     } | {
         f"{name} n {case[0]}, {solver}": partial(
-            beside_xrfm, name=name, n=case[0], bandwidth=case[1], alpha=case[2], solver=solver
+            xrfm_leaf, name=name, n=case[0], bandwidth=case[1], alpha=case[2], solver=solver
         )
         for name, case in cases.items()
         for solver in ("auto", "direct")

@@ -41,7 +41,7 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-def beside_scikit_learn(sets: Sets, dtype: str = "float64") -> Result:
+def against_scikit_learn(sets: Sets, dtype: str = "float64") -> Result:
     from sklearn.kernel_ridge import KernelRidge as Peer
 
     x, y, xt, yt = sets.load("protein", 6000)
@@ -148,18 +148,16 @@ PROBLEMS = [
 
 def rows() -> dict[str, Callable[[Sets], Result]]:
     found = {
-        f"protein 6000, {dtype}, beside scikit-learn": partial(beside_scikit_learn, dtype=dtype)
+        f"protein 6000, {dtype}, with scikit-learn": partial(against_scikit_learn, dtype=dtype)
         for dtype in ("float64", "float32")
     }
     for name, n, bandwidth, ridge in PROBLEMS:
-        found[f"{name} {n}, to 1e-4, beside nystrom"] = partial(
+        found[f"{name} {n}, to 1e-4, with nystrom"] = partial(
             to_residual, name=name, n=n, bandwidth=bandwidth, ridge=ridge
         )
     for name in ("elevators", "pol", "bike"):
-        found[f"{name} 6000, rough, beside the bare ridge"] = partial(
-            without_what_is_left, name=name
-        )
-    found["protein 5000, GCV of 7 ridges, beside eigh"] = path_of_ridges
+        found[f"{name} 6000, rough, with the bare ridge"] = partial(without_what_is_left, name=name)
+    found["protein 5000, GCV of 7 ridges, with eigh"] = path_of_ridges
     for name in PUBLISHED:
         found[f"{name} 15000, published length scales"] = partial(published, name=name)
     return found

@@ -34,8 +34,8 @@ class HeaderAsItIs(Directive):
 
 
 def _executable():
-    beside = shutil.which("doxygen", path=pathlib.Path(sys.executable).parent)
-    return beside or shutil.which("doxygen")
+    own = shutil.which("doxygen", path=pathlib.Path(sys.executable).parent)
+    return own or shutil.which("doxygen")
 
 
 def _read_headers(app):

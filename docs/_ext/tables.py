@@ -124,7 +124,7 @@ class BenchTable(SphinxDirective):
     """The newest results kept of a GPU."""
 
     required_arguments = 1
-    HEAD = ("row", "shape", "time", "of floor", "bar", "error", "beside", "times as long")
+    HEAD = ("row", "shape", "time", "of floor", "bar", "error", "compared with", "times as long")
 
     def run(self) -> list[nodes.Node]:
         files = sorted((ROOT / "bench" / "results").glob(f"{self.arguments[0]}-*.json"))
