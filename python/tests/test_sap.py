@@ -99,7 +99,7 @@ def test_columns_that_fail_and_columns_of_zeros():
     assert linalg.sap(linalg.KernelOperator(GAUSS, holed, ridge=1.0), b, check=False)[1][0] == -1
 
 
-def test_sweeps_that_are_too_few_and_float32_that_gets_no_further():
+def test_sweeps_that_are_too_few_and_float32_that_gets_no_closer():
     x, b = points("float32")
     operator = linalg.KernelOperator(GAUSS, np.concatenate([x[:200]] * 2), ridge=1e-3)
     b = b[:400]

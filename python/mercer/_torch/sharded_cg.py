@@ -122,7 +122,7 @@ class _Solve:
             wider = ", or float64," if self.a.dtype == torch.float32 else ""
             name = str(self.a.dtype).removeprefix("torch.")
             raise LinAlgError(
-                f"{missed}where it stagnated: {name} gets no further; a larger ridge or tol{wider} "
+                f"{missed}where it stagnated: {name} gets no closer; a larger ridge or tol{wider} "
                 f"helps."
             )
         raise LinAlgError(

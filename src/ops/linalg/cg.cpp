@@ -255,7 +255,7 @@ class Solve {
     if (worst->status == kCgStagnated)
       fail(ErrorKind::numerical,
            "{}: residuals must be at most {:.3g} of b. Received {:.3g} in {} after {} products, where it stagnated: "
-           "{} gets no further; a larger ridge or tol{} helps.",
+           "{} gets no closer; a larger ridge or tol{} helps.",
            op_, tolerance_, residual, which, worst->rounds, name_of(a_.dtype),
            a_.dtype == Dtype::float32 ? ", or float64," : "");
     fail(ErrorKind::numerical,

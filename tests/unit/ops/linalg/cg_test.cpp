@@ -190,7 +190,7 @@ TEST_F(Cg, WhatFailsIsTold) {
       const std::string stuck = message_of([&] {
         cg(stored, good, b, x, {.tolerance = 1e-30, .most_products = 5000, .iterations = &counted}, context);
       });
-      EXPECT_NE(stuck.find(fmt::format("products, where it stagnated: {} gets no further", name_of(dtype))),
+      EXPECT_NE(stuck.find(fmt::format("products, where it stagnated: {} gets no closer", name_of(dtype))),
                 std::string::npos)
           << stuck;
       EXPECT_GT(iterations(0), 10);
