@@ -547,7 +547,7 @@ def product_gradient(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
 
 def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, v: mercer._types.ArrayT, by: Sequence[str], product: bool, without_weight: bool, by_weights: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | None]:
     """
-    One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
+    One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and
 
         sums        [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
         product     [..., M, E]  kernel_product(f, x, z, v), where that is asked for
@@ -563,7 +563,7 @@ def product_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: m
 def pairwise_backward(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer._types.ArrayT | None, weights: mercer._types.ArrayT, by: Sequence[str], without_weight: bool, by_weights: bool, /, *, row: mercer._types.ArrayT | None = None, col: mercer._types.ArrayT | None = None, w: mercer._types.ArrayT | None = None, i_offset: int = 0, j_offset: int = 0, workspace: mercer._types.ArrayT | None = None, progress: bool = False, **params: mercer._types.Parameter) -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None]:
     """
     One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
-    [..., M, K], and beside it
+    [..., M, K], and
 
         sums        [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
         by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
@@ -623,7 +623,7 @@ def cdist(x1: mercer._types.ArrayT, x2: mercer._types.ArrayT | None, p: float | 
     ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
     weights, where the metric has a weighted form. out, workspace, progress, device and errors: those of
     pairwise.
-    Further arguments of SciPy's: V of "seuclidean", the variance [K] of each feature, by default (ddof = 1) that of all
+    Other arguments of SciPy's: V of "seuclidean", the variance [K] of each feature, by default (ddof = 1) that of all
     points; VI of "mahalanobis", [K, K], positive semi-definite, of which the symmetric part counts, by default the inverse
     of the points' covariance. "haversine" takes latitude and longitude in radians.
     In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. It
@@ -787,7 +787,7 @@ def cho_inverse(factor: mercer._types.ArrayT, *, lower: bool = True, overwrite_f
 
 def cho_inverse_diagonal(factor: mercer._types.ArrayT, *, lower: bool = True, out: mercer._types.ArrayT | None = None, workspace: mercer._types.ArrayT | None = None, progress: bool = False) -> mercer._types.ArrayT:
     """
-    The diagonal of that inverse, [..., n], in half the operations and without a matrix beside the factor.
+    The diagonal of that inverse, [..., n], in half the operations and with no matrix but the factor.
 
     Leave-one-out residuals of kernel regression are a^-1 y over it. Its sums are taken in float64. The arguments and what
     is NaN: those of cho_inverse.
@@ -1028,8 +1028,8 @@ def eigh_top(a: mercer._types.ArrayT | KernelOperator, k: int, *, which: Literal
 
     tol: |a v - w v| of each pair at most, as a part of the largest eigenvalue; 2e-6 in float32 and 1e-10 in float64 when
     nothing is said. It is measured, not estimated; errors of w are relative to the largest eigenvalue too. max_basis:
-    vectors of n numbers held beside v, 10 k or 96 when nothing is said; more of them mean fewer products. seed: of the
-    random vectors to start with.
+    vectors of n numbers held in addition to v, 10 k or 96 when nothing is said; more of them mean fewer products. seed: of
+    the random vectors to start with.
 
     check: with True pairs that miss the tolerance in the end raise LinAlgError. With False the result is ((w, v), how many
     pairs miss it).
@@ -1134,8 +1134,8 @@ def rpcholesky(a: mercer._types.ArrayT | KernelOperator, rank: int, *, ridge: fl
     diagonal (Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2025; in blocks, by rejection: Epperly, Tropp,
     Webber, 2024). It saves cg as many products as nystrom of that rank and takes a fraction of its time, since it
     multiplies nothing by k. a: a KernelOperator, or a matrix [n, n] of float32 or float64 of which rows are read. ridge:
-    positive; what a matrix has on its diagonal beside k, and a KernelOperator's own when nothing is said: the least where
-    it has one for each point.
+    positive; what a matrix has on its diagonal in addition to k, and a KernelOperator's own when nothing is said: the
+    least where it has one for each point.
 
     block: rows that are proposed together; "auto" is an eighth of the rank, from 16 to 128. seed: the same one gives the
     same pivots. It ends before rank where nothing is left of the diagonal. It holds rank vectors of n numbers, and three

@@ -95,7 +95,7 @@ struct Options {
   bool streams() const { return device.is_valid() && !device.is_none(); }
 };
 
-/// What a verb takes besides its points and options.
+/// What a verb takes in addition to its points and options.
 struct Extras {
   std::vector<std::pair<const char*, nb::handle>> arrays;    // v, coef, amplitude
   std::vector<std::pair<const char*, nb::object>> settings;  // k, reduce
@@ -128,7 +128,7 @@ class Call {
   std::int64_t rows() const { return x().shape[x().ndim() - 2]; }
   std::int64_t columns() const { return z_ ? z_->shape[z_->ndim() - 2] : rows(); }
   Dtype compute_dtype() const { return compute_type(x().dtype); }
-  /// The leading axes of the output; `extra` are those of further arrays of the call.
+  /// The leading axes of the output; `extra` are those of the other arrays of the call.
   std::vector<std::int64_t> batch(const std::vector<std::int64_t>& extra = {}) const;
 
   /// The CUDA device that arrays of the host are to stream to; absent where the arrays say where the call runs.
@@ -136,7 +136,7 @@ class Call {
   /// Throws where the file of a memory map is shorter than an array in it: reading that would end the process.
   void require_whole_files() const;
 
-  /// Reads a further array of the call.
+  /// Reads one more array of the call.
   const Tensor& input(nb::handle object, const char* name);
   /// The caller's `out`, or a new array of the caller's library; returns the object, and its view in `view`.
   nb::object output(nb::handle out, const char* name, Dtype dtype,

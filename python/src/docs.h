@@ -136,7 +136,7 @@ inline constexpr char kProductBackwardSignature[] =
     ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None, mercer._types.ArrayT | "
     "None]";
 inline constexpr char kProductBackwardDoc[] =
-    R"doc(One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and beside it
+    R"doc(One pass over the pairs of the backward of a product: what product_gradient gives, [..., M, K], and
 
     sums        [..., R, M]  sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
     product     [..., M, E]  kernel_product(f, x, z, v), where that is asked for
@@ -166,7 +166,7 @@ inline constexpr char kPairwiseBackwardSignature[] =
     ") -> tuple[mercer._types.ArrayT, mercer._types.ArrayT | None, mercer._types.ArrayT | None]";
 inline constexpr char kPairwiseBackwardDoc[] =
     R"doc(One pass over the pairs of the backward of pairwise: the gradient of sum(weights * pairwise(f, x, z)) by x,
-[..., M, K], and beside it
+[..., M, K], and
 
     sums        [..., R, M]  sum_n weights[m, n] d f(x_m, z_n) / d by[r], for names of parameters, or "row"
     by_weights  [..., K, M]  sum_n weights[m, n] d f(x_m, z_n) / d w_k, where those are asked for
@@ -226,7 +226,7 @@ said, inf for the largest difference, 0 for the number of differing features. me
 ("canberra"; the table is mercer.zoo.table) or any formula; its options and parameters are given by name. w: [K]
 weights, where the metric has a weighted form. out, workspace, progress, device and errors: those of
 pairwise.
-Further arguments of SciPy's: V of "seuclidean", the variance [K] of each feature, by default (ddof = 1) that of all
+Other arguments of SciPy's: V of "seuclidean", the variance [K] of each feature, by default (ddof = 1) that of all
 points; VI of "mahalanobis", [K, K], positive semi-definite, of which the symmetric part counts, by default the inverse
 of the points' covariance. "haversine" takes latitude and longitude in radians.
 In float32 the relative error is at most 1e-6, for p < 1 it is 1e-6 (1 + 1/p); duplicates have distance 0. It

@@ -22,7 +22,7 @@ namespace {
 using Unary = Expr (*)(const Expr&);
 using Binary = Expr (*)(const Expr&, const Expr&);
 
-/// Functions beside those of the table of ops (ir/expr/ops.cpp): shorthands, reductions, and ops that operators have.
+/// Functions that the table of ops (ir/expr/ops.cpp) lacks: shorthands, reductions, and ops that operators have.
 struct UnaryRow {
   const char* name;
   Unary function;

@@ -1,7 +1,7 @@
 // The function that XLA calls for Mercer: one handler for all verbs, on the CPU and on CUDA.
 //
 // Attributes say what is computed: `operation`, `formula` (its text), `operands` (the name of each argument, parameters
-// as "p:name"), `n:name` for parameters that are numbers, and what the operation takes besides. The results are its
+// as "p:name"), `n:name` for parameters that are numbers, and what else the operation takes. The results are its
 // outputs; indices come as pairs of 32 bits where JAX has no int64. Kronecker products ("kron.matmul") have no formula,
 // factors "f:0" and so on, and int32 that are numbers; functions of linear algebra ("linalg.cholesky") have no formula
 // either, and info as their last result. Runs without the GIL, on any thread of XLA's.

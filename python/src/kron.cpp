@@ -78,7 +78,7 @@ constexpr char kTuneSignature[] =
 constexpr char kTuneDoc[] =
     "What mercer.kron.tune calls: (the chosen plan, the model's, all of them with their milliseconds).";
 
-/// What both take besides x and the factors.
+/// What both take in addition to x and the factors.
 struct Rest {
   nb::handle alpha, beta, y, out;
   bool transpose_x;

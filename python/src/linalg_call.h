@@ -23,7 +23,7 @@ class LinalgCall {
   linalg::Options& options() { return options_; }
   /// A number j stands for j, 10 j, 100 j; a sequence for itself.
   void read_jitter(nb::handle jitter);
-  /// Reads a further array of the call, which may be written if asked.
+  /// Reads one more array of the call, which may be written if asked.
   const Tensor& input(nb::handle object, const char* name, bool overwrite = false);
 
   enum class Layout { rows, columns };

@@ -111,7 +111,7 @@ array([[ 0.5, -0.5],
        [-0.5,  1. ]]))doc";
 
 inline constexpr char kChoInverseDiagonalDoc[] =
-    R"doc(The diagonal of that inverse, [..., n], in half the operations and without a matrix beside the factor.
+    R"doc(The diagonal of that inverse, [..., n], in half the operations and with no matrix but the factor.
 
 Leave-one-out residuals of kernel regression are a^-1 y over it. Its sums are taken in float64. The arguments and what
 is NaN: those of cho_inverse.
@@ -220,8 +220,8 @@ which: "largest", "smallest", or "magnitude" for the largest absolute values.
 
 tol: |a v - w v| of each pair at most, as a part of the largest eigenvalue; 2e-6 in float32 and 1e-10 in float64 when
 nothing is said. It is measured, not estimated; errors of w are relative to the largest eigenvalue too. max_basis:
-vectors of n numbers held beside v, 10 k or 96 when nothing is said; more of them mean fewer products. seed: of the
-random vectors to start with.
+vectors of n numbers held in addition to v, 10 k or 96 when nothing is said; more of them mean fewer products. seed: of
+the random vectors to start with.
 
 check: with True pairs that miss the tolerance in the end raise LinAlgError. With False the result is ((w, v), how many
 pairs miss it).
@@ -371,8 +371,8 @@ P = L L^T + ridge, L of columns of Cholesky's factor of k whose pivots are drawn
 diagonal (Chen, Epperly, Tropp, Webber, "Randomly pivoted Cholesky", 2025; in blocks, by rejection: Epperly, Tropp,
 Webber, 2024). It saves cg as many products as nystrom of that rank and takes a fraction of its time, since it
 multiplies nothing by k. a: a KernelOperator, or a matrix [n, n] of float32 or float64 of which rows are read. ridge:
-positive; what a matrix has on its diagonal beside k, and a KernelOperator's own when nothing is said: the least where
-it has one for each point.
+positive; what a matrix has on its diagonal in addition to k, and a KernelOperator's own when nothing is said: the
+least where it has one for each point.
 
 block: rows that are proposed together; "auto" is an eighth of the rank, from 16 to 128. seed: the same one gives the
 same pivots. It ends before rank where nothing is left of the diagonal. It holds rank vectors of n numbers, and three

@@ -64,7 +64,7 @@ class OperatorCall {
   /// Whose array results are like.
   Library& library() const { return *library_; }
   nb::handle like() const { return like_; }
-  /// A further array of the call.
+  /// One more array of the call.
   const Tensor& input(nb::handle object, const char* name);
   /// Numbers of a list in float64, as an array of the library of the call on its device.
   nb::object numbers(nb::handle list) const;

@@ -128,7 +128,7 @@ nb::object unpickled(nb::object like, int device, Dtype dtype) {
   return nb::module_::import_("mercer.linalg._foreign").attr("empty_on")(like, device, name_of(dtype));
 }
 
-/// The factor as an array of NumPy, a column a row, and the numbers beside it; and back.
+/// The factor as an array of NumPy, a column a row, and the numbers that go with it; and back.
 nb::tuple reduced(const KeptPreconditioner& self) {
   const linalg::LowRankParts& parts = *self.parts;
   const Tensor columns =

@@ -31,14 +31,14 @@ KINDS = {
     "int64": lambda: (X, Z),
     "int16": lambda: (X.astype("i2"), Z.astype("i2")),
     "uint64": lambda: (X.astype("u8"), Z.astype("u8")),
-    "int64 beside float32": lambda: (X, Z.astype("f")),
-    "float32 beside int32": lambda: (X.astype("f"), Z.astype("i4")),
-    "float32 beside a list": lambda: (X.astype("f"), LISTS[1]),
-    "int8 beside uint8": lambda: (X.astype("i1"), Z.astype("u1")),
+    "int64 with float32": lambda: (X, Z.astype("f")),
+    "float32 with int32": lambda: (X.astype("f"), Z.astype("i4")),
+    "float32 with a list": lambda: (X.astype("f"), LISTS[1]),
+    "int8 with uint8": lambda: (X.astype("i1"), Z.astype("u1")),
     "no mask": lambda: (np.ma.masked_array(X), np.ma.masked_array(Z.astype("f"), mask=False)),
     "pandas": lambda: tables("pandas"),
     "polars": lambda: tables("polars"),
-    "pandas beside an array": lambda: (tables("pandas")[0], Z.astype("d")),
+    "pandas with an array": lambda: (tables("pandas")[0], Z.astype("d")),
     "matrix": lambda: (np.asmatrix(X), np.asmatrix(Z)),
 }
 
@@ -194,7 +194,7 @@ def test_two_points_give_a_number():
 
 
 @pytest.mark.parametrize("points", [(X[0],), (X[0], Z), (X, Z[0])])
-def test_a_point_beside_a_set_is_refused(points):
+def test_a_point_with_a_set_is_refused(points):
     with pytest.raises(ValueError, match="sets of points"):
         K(*points)
 

@@ -121,8 +121,8 @@ def test_a_backward_runs_its_list(seed, device, watched, monkeypatch):
 
 
 def _plan(f, weights="factors", wanted="x z v", sizes=(50, 60, 20), columns=3, doubles=False,
-          device=-1, facts="", **further):  # fmt: skip
-    options = {"along": "", "arrays": ""} | further
+          device=-1, facts="", **others):  # fmt: skip
+    options = {"along": "", "arrays": ""} | others
     along, arrays = options.pop("along"), options.pop("arrays")
     return _mercer.plan_backward(
         mc.parse(f), weights, wanted, *sizes, columns, doubles, device, facts, along, arrays,

@@ -141,7 +141,7 @@ def test_names_of_arrays():
     torch.testing.assert_close(mc.pairwise(both, x), one + other + one)
 
 
-def test_numbers_keep_their_own_defaults_beside_arrays():
+def test_numbers_keep_their_own_defaults_among_arrays():
     x, a = torch.randn(3, 2), torch.tensor(2.0)
     one, other = (
         mc.pairwise(mc.gauss(), x, bandwidth=2.0),

@@ -171,7 +171,7 @@ def test_derivatives_of_listed_pairs():
         )
 
 
-def test_a_nan_beside_listed_pairs_spoils_no_gradient():
+def test_a_nan_outside_the_listed_pairs_spoils_no_gradient():
     torch = pytest.importorskip("torch")
     x = torch.tensor([[1.0], [np.nan], [2.0]], requires_grad=True)
     mc.edges("sum((x-z)^2)", x, None, [0, 1], [2, 2]).nan_to_num(0).sum().backward()

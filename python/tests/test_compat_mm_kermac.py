@@ -35,7 +35,7 @@ def as_it_is(e, _):
 
 
 def check(kernel, x, z, hypers=None, tolerance=1e-4, by_columns=False):
-    """The kernel's matrix beside that of its tokens on numbers; rows swap a and b."""
+    """The kernel's matrix and that of its tokens on numbers; rows swap a and b."""
     numbers = {name: float(value) for name, value in (hypers or {}).items()}
     a, b = wide(x).numpy(), wide(z).numpy()
     if by_columns:

@@ -14,7 +14,7 @@ import mercer as mc
 import numpy as np
 import pytest
 from conftest import assert_close, in_threads
-from verb_table import GAUSS, POWER, VERBS, further_arrays
+from verb_table import GAUSS, POWER, VERBS, extra_arrays
 
 M, N, K = 130, 70, 33
 DTYPES = ["float32", "float64", "float16", "bfloat16", "uint8", "int8", "int32"]
@@ -116,13 +116,13 @@ def strided(home, array):
 LAYOUTS = {"transposed": transposed, "strided": strided}
 
 
-def check(home, verb, x, z, further):
+def check(home, verb, x, z, extra):
     """The verb on these arrays of the library, and on their values in float64."""
-    arrays = {name: home.array(values) for name, values in further.items()}
+    arrays = {name: home.array(values) for name, values in extra.items()}
     if str(x.dtype).endswith(("float64", "int32")):
-        arrays = {name: home.array(values, "float64") for name, values in further.items()}
+        arrays = {name: home.array(values, "float64") for name, values in extra.items()}
     result = VERBS[verb](x, z, arrays)
-    wide = {name: values.astype("d") for name, values in further.items()}
+    wide = {name: values.astype("d") for name, values in extra.items()}
     expected = VERBS[verb](home.numpy(x), home.numpy(z), wide)
     pairs = zip(result, expected, strict=True) if verb == "knn" else [(result, expected)]
     for got, wanted in pairs:
@@ -137,8 +137,8 @@ def check(home, verb, x, z, further):
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs(rng, home, verb, dtype):
     x, z = points(rng, dtype)
-    further = further_arrays(rng, (), M, N, K)
-    check(home, verb, home.array(x, dtype), home.array(z, dtype), further)
+    extra = extra_arrays(rng, (), M, N, K)
+    check(home, verb, home.array(x, dtype), home.array(z, dtype), extra)
 
 
 @every_library
@@ -146,8 +146,8 @@ def test_verbs(rng, home, verb, dtype):
 @pytest.mark.parametrize("verb", VERBS)
 def test_layouts(rng, home, verb, layout):
     x, z = points(rng, "float32")
-    further = further_arrays(rng, (), M, N, K)
-    check(home, verb, *(LAYOUTS[layout](home, a) for a in (x, z)), further)
+    extra = extra_arrays(rng, (), M, N, K)
+    check(home, verb, *(LAYOUTS[layout](home, a) for a in (x, z)), extra)
 
 
 @every_library
@@ -156,11 +156,11 @@ def test_layouts(rng, home, verb, layout):
 )
 def test_batches(rng, home, verb):
     x, z = points(rng, "float32", 3)
-    further = further_arrays(rng, (3,), M, N, K)
-    further["hs"] = further["hs"][:, :1]  # [3, 1] broadcasts with [3]
+    extra = extra_arrays(rng, (3,), M, N, K)
+    extra["hs"] = extra["hs"][:, :1]  # [3, 1] broadcasts with [3]
     if verb == "parameters":
         x, z = x[:, None], z[:, None]
-    check(home, verb, home.array(x), home.array(z), further)
+    check(home, verb, home.array(x), home.array(z), extra)
 
 
 @every_library
@@ -276,17 +276,17 @@ def test_graphs(rng, home, verb):
     """A captured call runs anew, on new values, at each replay."""
     torch = home.library
     x, z = (home.array(a) for a in points(rng, "float32"))
-    further = {n: home.array(a) for n, a in further_arrays(rng, (), M, N, K).items()}
-    VERBS[verb](x, z, further)  # compiles
+    extra = {n: home.array(a) for n, a in extra_arrays(rng, (), M, N, K).items()}
+    VERBS[verb](x, z, extra)  # compiles
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = VERBS[verb](x, z, further)
+        result = VERBS[verb](x, z, extra)
     for _ in range(2):
         x.copy_(torch.rand_like(x))
         graph.replay()
         torch.cuda.synchronize()
-        expected = VERBS[verb](x, z, further)
+        expected = VERBS[verb](x, z, extra)
         for got, wanted in zip(each(result), each(expected), strict=True):
             np.testing.assert_array_equal(home.numpy(got), home.numpy(wanted))
 

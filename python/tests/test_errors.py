@@ -58,12 +58,12 @@ DTYPE = "must be float16, bfloat16, float32, float64, uint8, int8 or int32. Rece
 
 # (what is called, its class, its words)
 REFUSED = {
-    "ints beside tensors": (lambda: mc.cdist(X.astype("i8"), TX), mc.DtypeError,
+    "ints with tensors": (lambda: mc.cdist(X.astype("i8"), TX), mc.DtypeError,
                             f"cdist: x {DTYPE}int64; write x.astype('float32')"),
     "large ints": (lambda: mc.cdist(np.array([[2**53 + 1]]), None), ValueError,
                    "x1 must have whole numbers of at most 2**53, which float64 has exactly. "
                    "Received 9007199254740993"),
-    "torch ints beside floats": (lambda: mc.cdist(TX, TX.int()), mc.DtypeError,
+    "torch ints with floats": (lambda: mc.cdist(TX, TX.int()), mc.DtypeError,
                                  "x and z must have one dtype. Received float32 and int32"),
     "torch ints": (lambda: mc.cdist(TX.long(), None), mc.DtypeError,
                    f"cdist: x {DTYPE}torch.int64; write x.float()"),
@@ -76,7 +76,7 @@ REFUSED = {
     "two dtypes": (lambda: mc.cdist(X, Z.astype("d")), mc.DtypeError,
                    "cdist: x and z must have one dtype. Received float32 and float64"),
     "misaligned": (lambda: mc.cdist(misaligned(), Z), ValueError, "pass x.copy()"),
-    "a list beside tensors": (lambda: mc.cdist([[1.0]], TX), ValueError,
+    "a list with tensors": (lambda: mc.cdist([[1.0]], TX), ValueError,
                               "Received builtins.list; write numpy.asarray(x)"),
     "a list of tensors": (lambda: mc.cdist([TX[0]], None), ValueError, "Received builtins.list"),
     "a list of words": (lambda: mc.cdist([["a"]], None), ValueError, "Received builtins.list"),

@@ -1,4 +1,4 @@
-"""mercer.gpytorch beside GPyTorch's own kernels, and linear_operator's test cases."""
+"""mercer.gpytorch against GPyTorch's own kernels, and linear_operator's test cases."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_batches_of_groups_broadcast():
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
-def test_whole_numbers_beside_floats_are_exact():
+def test_whole_numbers_with_floats_are_exact():
     x = {"a": np.array([[1.5]], "float32"), "b": np.array([[2**24 + 1, 3]]), "c": [[True, False]]}
     found = mc.pairwise("sum(x.b*z.b) + x.a + sum(x.c)", x)
     assert found.dtype == np.float64

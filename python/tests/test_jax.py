@@ -10,7 +10,7 @@ import mercer as mc
 import numpy as np
 import pytest
 from conftest import assert_close
-from verb_table import GAUSS, VERBS, further_arrays
+from verb_table import GAUSS, VERBS, extra_arrays
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -19,13 +19,13 @@ M, N, K = 7, 5, 3
 
 
 def make(rng, *lead):
-    """Points and further arrays with these leading axes, in float32."""
+    """Points and the other arrays with these leading axes, in float32."""
     x, z = rng.normal(size=(*lead, M, K)), rng.normal(size=(*lead, N, K))
-    return x.astype("f"), z.astype("f"), further_arrays(rng, lead, M, N, K)
+    return x.astype("f"), z.astype("f"), extra_arrays(rng, lead, M, N, K)
 
 
-def exact(verb, x, z, further):
-    return VERBS[verb](x.astype("d"), z.astype("d"), {n: a.astype("d") for n, a in further.items()})
+def exact(verb, x, z, extra):
+    return VERBS[verb](x.astype("d"), z.astype("d"), {n: a.astype("d") for n, a in extra.items()})
 
 
 def compare(result, expected):
@@ -35,9 +35,9 @@ def compare(result, expected):
         assert_close(got, wanted)
 
 
-def run(verb, how, x, z, further):
-    x, z, further = jax.tree.map(jnp.asarray, (x, z, further))
-    return how(VERBS[verb])(x, z, further)
+def run(verb, how, x, z, extra):
+    x, z, extra = jax.tree.map(jnp.asarray, (x, z, extra))
+    return how(VERBS[verb])(x, z, extra)
 
 
 @pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
@@ -49,21 +49,21 @@ def test_verbs(rng, verb, how):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_vmap_over_everything(rng, verb):
-    x, z, further = make(rng, 3)
-    expected = [exact(verb, x[b], z[b], {n: a[b] for n, a in further.items()}) for b in range(3)]
+    x, z, extra = make(rng, 3)
+    expected = [exact(verb, x[b], z[b], {n: a[b] for n, a in extra.items()}) for b in range(3)]
     stacked = jax.tree.map(lambda *items: np.stack(items), *expected)
-    compare(run(verb, jax.vmap, x, z, further), stacked)
+    compare(run(verb, jax.vmap, x, z, extra), stacked)
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_vmap_over_x_alone_inside_jit(rng, verb):
-    _, z, further = make(rng)
+    _, z, extra = make(rng)
     xs = rng.normal(size=(3, M, K)).astype("f")
     stacked = jax.tree.map(
-        lambda *items: np.stack(items), *(exact(verb, xs[b], z, further) for b in range(3))
+        lambda *items: np.stack(items), *(exact(verb, xs[b], z, extra) for b in range(3))
     )
     how = lambda f: jax.jit(jax.vmap(f, in_axes=(0, None, None)))  # noqa: E731
-    compare(run(verb, how, xs, z, further), stacked)
+    compare(run(verb, how, xs, z, extra), stacked)
 
 
 def test_vmap_over_a_parameter(rng):

@@ -165,16 +165,16 @@ FORMULAS = {
 @pytest.mark.parametrize("verb", ["pairwise", "kernel_product"])
 @pytest.mark.parametrize("formula", rest_long(FORMULAS, "weights", "rows", "indices", "product"))
 def test_formulas_as_pytorch(rng, formula, verb):
-    f, further = FORMULAS[formula]
+    f, others = FORMULAS[formula]
     x, z = rng.normal(size=(M, K)), rng.normal(size=(N, K))
     z[0] = x[1]  # coincident
     operands = {"w": rng.uniform(1, 2, K), "row": rng.normal(size=M), "col": rng.normal(size=N)}
     operands["h"] = np.array(0.7)
-    arrays = [x, z, *(operands[name] for name in further)]
+    arrays = [x, z, *(operands[name] for name in others)]
     v = rng.normal(size=(N, E))
 
     def value(x, z, *rest):
-        words = dict(zip(further, rest, strict=True))
+        words = dict(zip(others, rest, strict=True))
         if verb == "pairwise":
             return mc.pairwise(f, x, z, **words)
         as_x = torch.as_tensor if isinstance(x, torch.Tensor) else jnp.asarray

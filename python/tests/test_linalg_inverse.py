@@ -41,8 +41,8 @@ def assert_inverse(factor, x, lower=True):
 
 def spoiled(factor, lower):
     """What must not be read is NaN."""
-    beside = np.triu(np.ones_like(factor), 1) if lower else np.tril(np.ones_like(factor), -1)
-    return np.where(beside > 0, np.array(NAN, factor.dtype), factor)
+    other_half = np.triu(np.ones_like(factor), 1) if lower else np.tril(np.ones_like(factor), -1)
+    return np.where(other_half > 0, np.array(NAN, factor.dtype), factor)
 
 
 @pytest.mark.parametrize("lower", [True, False])

@@ -81,7 +81,7 @@ def test_sap():
 
 
 def test_numbers_of_numpy_go_with_any_library():
-    """A parameter of NumPy's without axes is a number beside tensors, with its gradient."""
+    """A parameter of NumPy's without axes is a number among tensors, with its gradient."""
     x = np.random.default_rng(0).normal(size=(5, 2))
     wanted = mc.parameter_gradient("gauss", x, bandwidth=1.5)["bandwidth"]
     for width in (np.float64(1.5), np.array(1.5)):

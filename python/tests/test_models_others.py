@@ -94,7 +94,7 @@ def test_densities_are_scikit_learns(kernel, bandwidth, weighted):
     peer.fit(x, sample_weight=weights)
     ours.fit(x, sample_weight=weights)
     assert ours.bandwidth_ == peer.bandwidth_
-    # scikit-learn's tree sums in the order of its bounds, whose cancellation leaves errors beside
+    # scikit-learn's tree sums in the order of its bounds, whose cancellation adds errors to
     # the normalisation, so its normalisation is what the dense sums take over, at a point of X.
     own = models.KernelDensity(bandwidth=bandwidth, kernel=kernel).fit(x[:1])
     one = sklearn.neighbors.KernelDensity(bandwidth=own.bandwidth_, kernel=kernel).fit(x[:1])

@@ -18,7 +18,7 @@ def operands(rng):
 
 
 def named(text, operands):
-    """What the formula names beside x and z."""
+    """What the formula names in addition to x and z."""
     names = set(re.findall("[a-z]+", text))
     found = {name: operands[name] for name in ("w", "row", "col") if name in names}
     return found | ({"p": 1.5} if "p" in names else {})

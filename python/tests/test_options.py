@@ -1,4 +1,4 @@
-"""Options of a thread or task beside the settings of the process."""
+"""Options of a thread or task, and the settings of the process."""
 
 from __future__ import annotations
 

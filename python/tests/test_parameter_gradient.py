@@ -100,7 +100,7 @@ def test_row_and_col_are_results_of_their_own(by):
 
 
 def test_weights_of_both_sides_with_w():
-    """What symmetric passes have twice is halved: w and the parameters beside x."""
+    """What symmetric passes have twice is halved: w and the parameters, as well as x."""
     t = arrays(20, 20)
     u, v = t["g"][:, :2].copy(), t["g"][:, 5:7].copy()
     f = "a*exp(-sum(w*square(x-z)))"

@@ -1,4 +1,4 @@
-"""SciPy's and scikit-learn's distances and kernels under mercer.patch, beside the originals."""
+"""SciPy's and scikit-learn's distances and kernels under mercer.patch, against the originals."""
 
 from __future__ import annotations
 

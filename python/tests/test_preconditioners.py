@@ -193,7 +193,7 @@ def test_adversaries(case, dtype, scale):
         left = np.linalg.eigvalsh(k.astype("d") / scale - part)
         size = np.linalg.norm(k.astype("d"), 2) / scale + 0.1
         lost = 1000 * UNIT[dtype] * size * max(1, size)
-        if case != "a large one":  # whose ridge is beyond float32 beside it
+        if case != "a large one":  # whose ridge float32 loses next to it
             assert left.min() >= -lost
             if rank < 20:
                 assert left.max() <= lost
@@ -221,7 +221,7 @@ def test_pivots_follow_the_law():
         pair = frozenset(np.argsort(left)[:2].tolist())
         found[pair] = found.get(pair, 0) + 1
     distance = sum((found.get(p, 0) - count * c) ** 2 / (count * c) for p, c in law.items())
-    assert distance < 27  # 5 degrees of freedom: one seed list in 1e4 would be further off
+    assert distance < 27  # 5 degrees of freedom: one seed list in 1e4 would be farther off
 
 
 def test_chance_serves_where_size_does_not():

@@ -77,7 +77,7 @@ def test_torch_hessian():
 
 @pytest.mark.parametrize("power", [1, 2])
 def test_torch_fields(power):
-    """A field of the caller's, a power of the derivative of a product, differentiated further."""
+    """A field of the caller's, a power of the derivative of a product, differentiated again."""
     phi = mc.differentiate("prod(x-z)", "x") ** power
     x, z, _ = (t.requires_grad_() for t in points(5, torch.float64))
     torch.manual_seed(0)

@@ -476,7 +476,7 @@ def test_powers_that_leave_the_range_on_cuda(on_cuda, rng, p, shape):
 @pytest.mark.parametrize(
     "others", ["max(abs(x+z)/h) + sum(abs(x+z)/h)", "min((x+z)/h)*prod(abs(x+z)/h)"]
 )
-def test_norms_out_of_range_beside_other_reductions_on_cuda(on_cuda, rng, others):
+def test_norms_out_of_range_with_other_reductions_on_cuda(on_cuda, rng, others):
     """Each reduction keeps a state of its own where the features of a pair are shared out."""
     to_device, to_host = on_cuda
     h = 1e-170 if to_host(to_device(0)).dtype == np.float64 else 1e-25
@@ -487,7 +487,7 @@ def test_norms_out_of_range_beside_other_reductions_on_cuda(on_cuda, rng, others
     np.testing.assert_allclose(found, expected, 2e-5, 1e-5)
 
 
-def test_equal_points_beside_sums_of_one_side_on_cuda(on_cuda, rng):
+def test_equal_points_with_sums_of_one_side_on_cuda(on_cuda, rng):
     """A norm that vanishes, in a formula that reads a sum of z within another sum."""
     f = "max(abs(x-z)^1.5*x)*(sqrt(sum((x-z)^2)) - sum(max(z*sum(z), (x-z)^2)))"
     x, z, coef = rng.normal(size=(3, 2)), rng.normal(size=(3, 2)), np.ones((1, 3))

@@ -1,4 +1,4 @@
-"""The recipes of the guide, each where its package is installed, beside what they stand for."""
+"""The recipes of the guide, each where its package is installed, against what they stand for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""mercer.sklearn beside scikit-learn's own kernels of Gaussian processes."""
+"""mercer.sklearn against scikit-learn's own kernels of Gaussian processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparse points of SciPy beside dense ones, by SciPy's distances and NumPy in float64."""
+"""Sparse points of SciPy against dense ones, by SciPy's distances and NumPy in float64."""
 
 from __future__ import annotations
 

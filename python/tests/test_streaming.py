@@ -22,7 +22,7 @@ def arrays(dtype="float32"):
 
 
 def calls():
-    """Every verb that streams, as a function of x, z, v and further arguments."""
+    """Every verb that streams, as a function of x, z, v and the other arguments."""
     return {
         "pairwise": lambda x, z, v, **o: mc.pairwise(GAUSS, x, z, b=2.0, **o),
         "kernel_matrix": lambda x, z, v, **o: mc.kernel_matrix(GAUSS, x, z, b=2.0, **o),

@@ -55,8 +55,8 @@ def test_gradient_field(shape, device):
         phi = "tanh(x-z)*x^2*p"
         return mc.gradient_field(phi, x, z, amplitude, coef, p=p)
 
-    further = normal(M, N, device=device), normal(*shape, device=device), positive(device=device)
-    check(call, normal(M, K, device=device), normal(N, K, device=device), *further)
+    others = normal(M, N, device=device), normal(*shape, device=device), positive(device=device)
+    check(call, normal(M, K, device=device), normal(N, K, device=device), *others)
 
 
 @every_device

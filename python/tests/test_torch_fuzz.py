@@ -224,17 +224,17 @@ def agop(f, given):
 
 
 class Verb(NamedTuple):
-    """What mercer calls, the same by PyTorch, and the shapes of what it takes besides."""
+    """What mercer calls, the same by PyTorch, and the shapes of what else it takes."""
 
     call: Callable
     plain: Callable
-    further: dict
+    others: dict
 
 
-def by_name(verb, *further):
+def by_name(verb, *options):
     def call(text, x, z, named):
         rest = [named.pop(name) for name in ("v", "coef") if name in named]
-        return verb(text, x, z, *rest, *further, **named)
+        return verb(text, x, z, *rest, *options, **named)
 
     return call
 
@@ -332,7 +332,7 @@ def operands(choose, f, verb, device):
     generator = torch.Generator().manual_seed(choose.randrange(1 << 30))
     given = {
         name: torch.randn(shape, dtype=torch.float64, generator=generator)
-        for name, shape in (shapes | verb.further).items()
+        for name, shape in (shapes | verb.others).items()
     }
     for name in {"w", "h"} & given.keys():
         given[name] = given[name].abs() + 0.5

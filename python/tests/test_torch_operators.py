@@ -50,11 +50,11 @@ OPERATORS = {
 }  # fmt: skip
 
 
-def inputs_of_a_pass(device, *further):
+def inputs_of_a_pass(device, *others):
     mc.pairwise("sum(x*z)", normal(2, 2))  # registers the operators
     pairs = list(points_of(device, f="exp(-sum(w*square(x-z))/h*b)*row"))
     pairs[3], pairs[5] = normal(M, device=device), positive(K, device=device)
-    inputs = [t.detach() if isinstance(t, torch.Tensor) else t for t in [*pairs, *further]]
+    inputs = [t.detach() if isinstance(t, torch.Tensor) else t for t in [*pairs, *others]]
     inputs[6] = [t.detach() for t in inputs[6]]
     return tuple(inputs)
 

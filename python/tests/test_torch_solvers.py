@@ -77,7 +77,7 @@ def test_derivatives_of_an_indefinite_matrix():
     torch.testing.assert_close(moved, torch.linalg.solve(a, B), rtol=bound, atol=bound)
 
 
-def test_what_sap_says_beside_a_solution_that_is_followed():
+def test_what_sap_says_of_a_solution_that_is_followed():
     right = B.clone().requires_grad_()
     x, info, sweeps = linalg.sap(operator(X, H, RIDGES), right, check=False)
     assert x.requires_grad

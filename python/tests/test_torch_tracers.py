@@ -17,7 +17,7 @@ from torch.utils import _pytree  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 M, N, K = 5, 4, 6
-FURTHER = verb_table.further_arrays(np.random.default_rng(0), (), M, N, K)
+EXTRA = verb_table.extra_arrays(np.random.default_rng(0), (), M, N, K)
 TRACED = {name: v for name, v in verb_table.VERBS.items() if name not in verb_table.FOLDS}
 VERBS = TRACED | {
     "kron.matmul": lambda x, z, a: mc.kron.matmul(x, [z[:2, :3], z[1:4, :2]], alpha=2.0),
@@ -46,15 +46,15 @@ def positive(x):
 
 
 def arrays(seed):
-    """x, z and the further arrays, one behind the other."""
+    """x, z and the extra arrays, one after the other."""
     generator = torch.Generator().manual_seed(seed)
     points = [torch.randn(count, K, generator=generator) for count in (M, N)]
-    return (*points, *(torch.from_numpy(array) * (1 + 0.1 * seed) for array in FURTHER.values()))
+    return (*points, *(torch.from_numpy(array) * (1 + 0.1 * seed) for array in EXTRA.values()))
 
 
 def function_of(name):
     def call(x, z, row, col, v, coef, coefs, amplitude, w, h, hs):
-        given = dict(zip(FURTHER, (row, col, v, coef, coefs, amplitude, w, h, hs), strict=True))
+        given = dict(zip(EXTRA, (row, col, v, coef, coefs, amplitude, w, h, hs), strict=True))
         return (VERBS | SHAPED)[name](x, z, given)
 
     return call

@@ -194,7 +194,7 @@ ALL = [f.replace("(x-z)^w", "abs(x-z)^w") for f in [*(f for f, *_ in FORMULAS.va
 @every_device
 @pytest.mark.parametrize("f", ALL)
 def test_few_features_in_float32(f, device, passes):
-    """Added up beside the fields, whatever weights are to a formula."""
+    """Added up in the pass of the fields, whatever weights are to a formula."""
     features = (1, 3, 16)[ALL.index(f) % 3]
     points = [normal(n, features, device=device) * features**-0.5 for n in (40, 30)]
     v, row, col = (positive(*shape, device=device) for shape in ((30, 3), (40,), (30,)))
@@ -228,7 +228,7 @@ def test_few_features_in_float32(f, device, passes):
 @every_device
 @pytest.mark.parametrize("f", [f.replace("(x-z)^w", "abs(x-z)^w") for f in OTHERS if "w" in f])
 def test_many_features(f, device, passes):
-    """Whatever weights are to a formula, their gradients are beside the fields."""
+    """Whatever weights are to a formula, their gradients come with the fields."""
     case = ALL.index(f) % 3
     features, dtype = (20, 130, 30)[case], (torch.float64, torch.float32, torch.float32)[case]
     x, z = (normal(n, features, device=device) * features**-0.5 for n in (40, 30))

@@ -33,14 +33,14 @@ def operands(device="cpu"):
     )  # fmt: skip
 
 
-def of_all(verb, *further):
+def of_all(verb, *options):
     def call(x, z, row, col, w, h, *given):
-        return verb(ALL, x, z, *given, *further, row=row, col=col, w=w, h=h)
+        return verb(ALL, x, z, *given, *options, row=row, col=col, w=w, h=h)
 
     return call
 
 
-# A function of the operands of ALL and further tensors, and the shapes of those.
+# A function of the operands of ALL and more tensors, and the shapes of those.
 VERBS = {
     "pairwise": (of_all(mc.pairwise), []),
     "kernel_matrix": (of_all(mc.kernel_matrix), []),

@@ -8,7 +8,7 @@ import numpy as np
 GAUSS = "exp(-sum(square(x-z))/h)"
 POWER = "exp(-sum(abs(x-z)^p)/h)"
 
-# Each verb as a function of x, z and a dict of the further arrays.
+# Each verb as a function of x, z and a dict of the extra arrays.
 VERBS = {
     "pairwise": lambda x, z, a: mc.pairwise(POWER, x, z, p=1.3, h=2.0),
     "the same points": lambda x, z, a: mc.pairwise(POWER, x, p=1.3, h=2.0),
@@ -56,13 +56,13 @@ FOLDS = {
 VERBS |= FOLDS
 
 
-def further_arrays(rng, lead, m, n, k):
-    """The further arrays that the table names, with these leading axes, in float32."""
-    further = {
+def extra_arrays(rng, lead, m, n, k):
+    """The extra arrays that the table names, with these leading axes, in float32."""
+    extra = {
         "row": rng.normal(size=(*lead, m)), "col": rng.normal(size=(*lead, n)),
         "v": rng.normal(size=(*lead, n, 4)), "coef": rng.normal(size=(*lead, n)),
         "coefs": rng.normal(size=(*lead, 2, n)), "amplitude": rng.normal(size=(*lead, m, n)),
         "w": rng.uniform(0.5, 2, size=(*lead, k)), "h": rng.uniform(1, 3, size=lead),
         "hs": rng.uniform(1, 3, size=(*lead, 2)),
     }  # fmt: skip
-    return {name: np.asarray(array, "f") for name, array in further.items()}
+    return {name: np.asarray(array, "f") for name, array in extra.items()}

@@ -162,7 +162,7 @@ def _of_product(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     return _mercer.unfollowed("product_gradient", formula, points, z, *factors, **options(pairs))
 
 
-def _beside(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
+def _of_one_pass(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
     """The field to x, or in addition to it the one by w."""
     if wrt == "x":
         return _in_one_pass(pairs, weights, "")["field"]
@@ -371,8 +371,8 @@ def _field_of_rows(pairs: Pairs, wrt: str, weights: Weights) -> Tensor:
 
 _FIELD_VERBS: dict[str, Callable[[Pairs, str, Weights], Tensor]] = {
     "product_gradient": _of_product,
-    "product_backward": _beside,
-    "pairwise_backward": _beside,
+    "product_backward": _of_one_pass,
+    "pairwise_backward": _of_one_pass,
     "by_rows": _field_of_rows,
     "contraction": _contraction,
 }
