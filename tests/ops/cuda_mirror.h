@@ -191,7 +191,7 @@ class PoisonedScratch {
     stream.download(ends.data(), memory_.at(), kGuard);
     stream.download(ends.data() + kGuard, memory_.at(kGuard + bytes_), kGuard);
     const bool clean = std::all_of(ends.begin(), ends.end(), [](unsigned char byte) { return byte == 0xff; });
-    EXPECT_TRUE(clean) << "written beside the " << bytes_ << " bytes of scratch memory";
+    EXPECT_TRUE(clean) << "written outside the " << bytes_ << " bytes of scratch memory";
     asked_ = 0;
   }
   std::int64_t bytes() const { return bytes_; }

@@ -169,7 +169,7 @@ inline Tensor item(const Tensor& t, const Shape& leading) {
   return part;
 }
 
-/// What a formula reads beside its points.
+/// What a formula reads in addition to its points.
 struct Extra {
   Values params;
   std::vector<double> w, row, col;

@@ -95,7 +95,7 @@ TEST(Threads, TargetsChange) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Threads, CancelledCallsBesideOthers) {
+TEST(Threads, CancelledCallsAmongOthers) {
   const Array x = normal(Dtype::float64, {600, 40}, 1);
   Context context;
   context.set_target(Target::interpreter);

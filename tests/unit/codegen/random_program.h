@@ -20,7 +20,7 @@ struct ProgramShape {
   Dtype type = Dtype::float32;
   std::vector<ir::Input> inputs;
   int outputs = 1;
-  int size = 12;       // instructions besides the leaves
+  int size = 12;       // instructions, leaves not counted
   unsigned far = 4;    // one operand in `far` is any earlier value: low numbers make long lives
   unsigned masks = 4;  // one instruction in `masks` makes a mask
 };

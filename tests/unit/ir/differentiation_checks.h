@@ -1,4 +1,4 @@
-// Derivatives of formulas beside finite differences, for the tests of differentiate.
+// Derivatives of formulas against finite differences, for the tests of differentiate.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ inline Pair pair_for(int features, unsigned seed) {
   return pair;
 }
 
-/// The derivative by a feature of x, z or w, at each of them, beside finite differences.
+/// The derivative by a feature of x, z or w, at each of them, against finite differences.
 inline void check_field(const Expr& f, const Expr& v, Pair pair) {
   auto& values = v->op == Op::x ? pair.x : v->op == Op::z ? pair.z : pair.w;
   const Expr field = differentiate(f, v);

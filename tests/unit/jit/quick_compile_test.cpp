@@ -127,19 +127,19 @@ TEST(QuickCompile, LaterKernelsAreAsBefore) {
   }));
 }
 
-TEST(QuickCompile, KernelsBesideAreAsBefore) {
+TEST(QuickCompile, KernelsOfOtherThreadsAreAsBefore) {
   MERCER_NEEDS_NVRTC();
   EXPECT_TRUE(holds("1", "2", [] {
     const CudaSource source = walk_source("walk");
     const std::string before = CudaCompiler::shared().compile_now(source).cubin;
     std::atomic<bool> is_over = false;
     int others = 0;
-    std::thread beside([&] {
+    std::thread other([&] {
       while (!is_over) others += CudaCompiler::shared().compile_now(source).cubin != before;
     });
     for (int i = 0; i < 10; ++i) compile_quickly({walk_source(fmt::format("another {}", i))});
     is_over = true;
-    beside.join();
+    other.join();
     return others == 0;
   }));
 }

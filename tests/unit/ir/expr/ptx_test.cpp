@@ -176,7 +176,7 @@ TEST(Ptx, GpusRunTheTextAndOthersTheMeaning) {
   };
   const std::string gpu = prims(Processor::gpu, Dtype::float32);
   EXPECT_NE(gpu.find("ptx v0 v1 \"" + std::string(kGap) + "\" output 0"), std::string::npos) << gpu;
-  EXPECT_EQ(gpu.find("mul"), std::string::npos) << "the meaning is not computed beside it";
+  EXPECT_EQ(gpu.find("mul"), std::string::npos) << "the meaning is not computed in addition to it";
   EXPECT_EQ(gpu, prims(Processor::gpu_terms, Dtype::float32));
   for (auto [processor, type] : {std::pair{Processor::cpu, Dtype::float32}, {Processor::cpu, Dtype::float64},
                                  {Processor::gpu, Dtype::float64}, {Processor::gpu_terms, Dtype::float64}}) {

@@ -384,7 +384,7 @@ TEST(MathAccuracy, FixedPowersOfNarrowData) {
   }
 }
 
-/// What reads scaled data beside powers of differences takes the scale back.
+/// What else reads scaled data, next to powers of differences, takes the scale back.
 TEST(MathAccuracy, ScaledDataMeanWhatTheyAre) {
   LowerOptions options;
   options.assume_narrow = options.short_tables = options.scaled = true;

@@ -133,7 +133,7 @@ TEST(Compile, BatchesAndArraysOfSeveralValues) {
   const auto one = texts_of("sum(abs(x-z))", request, {{1, 3000, 2900, 256}});
   const auto several = texts_of("sum(abs(x-z))", request, {{4, 3000, 2900, 256}});
   EXPECT_FALSE(includes(one, several));
-  // What a batch takes beside, an array of parameters takes too.
+  // The kernels that a batch takes in addition, an array of parameters takes too.
   const auto arrays = texts_of("exp(-sum(abs(x-z))/h)", request, {{1, 3000, 2900, 256}});
   int shared = 0;
   for (const std::string& text : several) {

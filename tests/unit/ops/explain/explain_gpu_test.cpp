@@ -141,7 +141,7 @@ TEST(GpuFloor, OfProductsAndGradients) {
   const double product = floor_of(text, shape, Dtype::float32, {.verb = "kernel_product"});
   EXPECT_GT(product, 0);
   EXPECT_GT(floor_of(text, shape, Dtype::float32, {.verb = "kernel_product", .columns = 64}), product);
-  // Values times v: pieces of 16 bits of a Gauss kernel and of stored values, of tf32 of others, beside the products
+  // Values times v: pieces of 16 bits of a Gauss kernel and of stored values, of tf32 of others, and the products
   // that values come from.
   const ExplainShape many{50000, 50000, 64};
   const double products = 3 * 2 * 2.5e9 * 64 / 7e14 * 1e3;

@@ -415,7 +415,7 @@ TEST(TensorCores, RowsOfFewFeatures) {
   });
 }
 
-/// The points of a block of an operand share a power of two: small ones beside it keep their digits, or are repaired.
+/// The points of a block of an operand share a power of two: small ones below it keep their digits, or are repaired.
 TEST(TensorCores, PointsOfUnlikeSizes) {
   on_tensor_cores([](TestContext& context) {
     constexpr std::int64_t kM = 130, kN = 140, kFeatures = 35;

@@ -201,7 +201,7 @@ TEST(FieldFactors, SignsAndPowersThatBoundDifferences) {
     EXPECT_EQ(found(other).power, 0) << other;
 }
 
-/// Powers are on the scale of a feature; where many differences could be too small beside the largest, all are in tf32.
+/// Powers are on the scale of a feature; where many differences could be too small for the largest one's, all are tf32.
 TEST(TensorCoreFields, PowersOfUnlikePoints) {
   on_cuda([](TestContext& context) {
     context.state().own_costs().tensor_cores_from = 0;
@@ -213,7 +213,7 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
         [](double v, auto) { return 1e15 * v; },
         [](double v, auto i) { return i < kM ? 3.0 : v < 0 ? 0.0 : 1.0; },  // edges of the table's cells
         [](double v, auto i) { return i == 4 ? 40 : v; },                     // one point far away
-        [](double v, auto i) { return i == 7 ? 1e-25 : v; },                  // a small one, with none beside it
+        [](double v, auto i) { return i == 7 ? 1e-25 : v; },                  // a small one, with none next to it
         [](double v, auto i) { return i == 4 ? 1 : 1e-25 * v; },              // nothing but small ones that count
         [](double v, auto i) { return i % 3 == 0 ? 0 : i == 7 ? 1e-25 : v; },
         [](double v, auto) { return 1e-30 * v; }};
@@ -319,7 +319,7 @@ TEST(TensorCoreFields, ScalesOfUnits) {
 }
 
 /// Points that are x have the largest amplitudes by far and no part in the sum.
-TEST(TensorCoreFields, UnitsBesideDuplicates) {
+TEST(TensorCoreFields, UnitsAndDuplicates) {
   on_cuda([](TestContext& context) {
     context.state().own_costs().tensor_cores_from = 0;
     constexpr std::int64_t kM = 12, kN = 480, kK = 40;

@@ -79,7 +79,7 @@ std::int64_t rows_by_differences(const char* text, const Tensor& x, const Tensor
   return rows;
 }
 
-/// One neighbour, or the point itself, has almost all the weight: digits are lost beside what cancels. Far clusters.
+/// One neighbour, or the point itself, has almost all the weight: digits are lost next to what cancels. Far clusters.
 TEST(LinearDoubles, RowsThatCancel) {
   by_doubles([](TestContext& context) {
     constexpr std::int64_t kN = 40, kK = 50;
@@ -161,7 +161,7 @@ TEST(LinearDoubles, PartsRangesAndBatches) {
   });
 }
 
-/// Pairs that factors, or a matrix, weigh, and the sums beside the gradient.
+/// Pairs that factors, or a matrix, weigh, and the sums of the gradient's pass.
 TEST(LinearDoubles, Backwards) {
   by_doubles([](TestContext& context) {
     constexpr std::int64_t kM = 20, kN = 70, kK = 40, kColumns = 3;

@@ -42,7 +42,7 @@ TEST(LinearFields, EveryKindOfData) {
   });
 }
 
-/// One neighbour, or the point itself, has almost all the weight: digits are lost beside what cancels.
+/// One neighbour, or the point itself, has almost all the weight: digits are lost next to what cancels.
 TEST(LinearFields, NarrowKernels) {
   on_tensor_cores([](TestContext& context) {
     for (double noise : {0.0, 1e-4, 1e-2}) {
@@ -157,7 +157,7 @@ TEST(LinearFields, PartsRangesAndBatches) {
 }
 
 /// Several values of a pair: shared memory is full to the last kilobyte where rows are left to differences.
-TEST(LinearFields, AmplitudesBesideValues) {
+TEST(LinearFields, AmplitudesAndValues) {
   on_tensor_cores([](TestContext& context) {
     const auto [px, pz] = points();
     const Array x = normal(Dtype::float32, {7, 200}, 1), z = normal(Dtype::float32, {66, 200}, 2);

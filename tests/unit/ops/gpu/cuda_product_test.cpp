@@ -446,7 +446,7 @@ TEST(TensorCoreProducts, CancellingPairs) {
   });
 }
 
-/// Pairs of few features that cancel stand where their norms are small beside what values may lose, and are computed
+/// Pairs of few features that cancel are valid where their norms are small next to what values may lose, and computed
 /// again where they are not. Columns of v with one point each show every value.
 TEST(TensorCoreProducts, NearPairsOfSmallAndOfLargeNorms) {
   on_tensor_cores([](TestContext& context) {

@@ -112,7 +112,7 @@ TEST(CudaRange, StoredDistances) {
   });
 }
 
-/// Each reduction beside the norm has states of its own, which lanes merge where they share the features of a pair.
+/// Each reduction next to the norm has states of its own, which lanes merge where they share the features of a pair.
 void expect_other_reductions(Dtype type, double h, double bound, TestContext& context) {
   constexpr std::int64_t m = 5, n = 3, features = 33;
   Array x(type, {m, features}), z(type, {n, features}), out(type, {m, n});
@@ -144,7 +144,7 @@ void expect_other_reductions(Dtype type, double h, double bound, TestContext& co
     }
 }
 
-TEST(CudaRange, NormsBesideOtherReductions) {
+TEST(CudaRange, NormsAndOtherReductions) {
   on_cuda([](TestContext& context) {
     // 33 terms and h as the type has it, 2^-24 and 2^-53 each.
     expect_other_reductions(Dtype::float32, 1e-25, 2e-6, context);
@@ -300,7 +300,7 @@ TEST(CudaRange, GradientsOnTensorCores) {
   });
 }
 
-/// A field of the caller's, whose sum is a value of the pair beside the amplitude.
+/// A field of the caller's, whose sum is a value of the pair, as the amplitude is.
 TEST(CudaRange, Fields) {
   on_cuda([](TestContext& context) {
     for (Dtype type : {Dtype::float32, Dtype::float64}) {

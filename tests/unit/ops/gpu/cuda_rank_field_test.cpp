@@ -77,7 +77,7 @@ TEST(FieldsOfProducts, FormulasAndSizes) {
   });
 }
 
-/// Derivatives by parameters and by row, and the product, beside the gradient: against the oracle.
+/// Derivatives by parameters and by row, and the product, in the gradient's pass: against the oracle.
 void expect_backward(const char* text, const std::vector<std::string>& by, const Array& x, const Array& z,
                      const Factors& factors, bool has_product, TestContext& context) {
   const std::int64_t m = x.tensor().shape[0], n = z.tensor().shape[0], k = x.tensor().shape[1];
@@ -192,7 +192,7 @@ TEST(FieldsOfProducts, BackwardOfStoredValues) {
   });
 }
 
-TEST(FieldsOfProducts, ProductsBesideWhereThatPays) {
+TEST(FieldsOfProducts, ProductsInThePassWhereThatPays) {
   const auto pays = [](std::int64_t k, std::int64_t columns, bool of_products, Dtype type = Dtype::float32) {
     return plan::pays_product_beside(plan::costs_of(90), type, k, columns, of_products);
   };

@@ -1,5 +1,5 @@
 // Matrices of few pairs whose tiles' features blocks share (kernels/cuda/pairs/pair_ranges.cuh), against the oracle:
-// formulas of all kinds of states, sizes beside those of tiles, batches and strides. Sums are merged in one order.
+// formulas of all kinds of states, sizes next to those of tiles, batches and strides. Sums are merged in one order.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

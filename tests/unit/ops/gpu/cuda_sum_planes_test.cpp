@@ -1,5 +1,5 @@
 // Formulas with several sums: those that are products of matrices are computed first, into planes of some rows, which
-// the tile reads beside the sums that it makes itself (plan/gpu/sums/sum_planes.h).
+// the tile reads in addition to the sums that it makes itself (plan/gpu/sums/sum_planes.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -556,7 +556,7 @@ TEST_F(PastTwoToThe31, SymmetricOutputs) {
 
 TEST_F(PastTwoToThe31, Inputs) {
   constexpr std::int64_t kM = 70000, kK = 32768;
-  if (!has_room(kM * kK * 5)) GTEST_SKIP() << lacking_;  // packed as float32 besides
+  if (!has_room(kM * kK * 5)) GTEST_SKIP() << lacking_;  // and packed as float32
   const DeviceMemory points(0, kM * kK), far(0, kK);
   const DeviceArray out(Array(Dtype::float32, {kM, 1}));
   stream().fill(points.at(), 1, points.size());

@@ -171,7 +171,7 @@ TEST(CudaKron, ScratchMemoryAndGraphs) {
   });
 }
 
-/// What lies between passes is in out where it fits: no scratch memory, whatever out is besides, and the same bits as
+/// What lies between passes is in out where it fits: no scratch memory, whatever else out is, and the same bits as
 /// with scratch memory, which an out that is y as well needs.
 TEST(CudaKron, OutHoldsWhatLiesBetweenPasses) {
   on_cuda([](TestContext& context) {
@@ -222,7 +222,7 @@ TEST(CudaKron, Chains) {
         {{{31, 29}, {30, 31}}, 3},
         {{{8, 8}, {32, 32}, {16, 16}}, 1},
         {{{4, 4}, {24, 32}, {32, 16}}, 2},
-        {{{16, 16}, {2, 2}, {2, 2}}, 4},  // an axis of several factors beside a large one
+        {{{16, 16}, {2, 2}, {2, 2}}, 4},  // an axis of several factors next to a large one
         {{{16, 16}, {1, 1}, {8, 8}}, 4},
         {{{3, 2}, {2, 3}, {20, 20}}, 2},
     };

@@ -1,7 +1,7 @@
 // LU of one large float32 matrix by blocks (backend/cuda/linalg/split_lu.cpp), with thresholds taken down so that small
 // matrices go through all of it. With u = 2^-24, sums in floats or on tensor cores, which truncate, err by n 2u |L| |U|
 // (Higham, Accuracy and Stability of Numerical Algorithms, theorem 9.3), the pieces of products by three halves of a
-// unit of 22 digits, 2^-20 |L| |U|. What pieces lose is lost beside the largest terms of its row and its column, so
+// unit of 22 digits, 2^-20 |L| |U|. What pieces lose is a part of the largest terms of its row and its column, so
 // P a - L U is held against |L| |U| with each value as large as its row's largest r_i times its column's largest of
 // (|L| |U|)_ij / r_i: rows and columns of any scale, each by itself.
 #include <fmt/format.h>
@@ -316,7 +316,7 @@ TEST(CudaLu, InfoNamesTheFirstZeroPivot) {
     });
     solve_lu(a, b, x, options, context);
     EXPECT_EQ(info(), 0);
-    // A block of zeros in the middle is fine, and so is a matrix that fails beside one that does not.
+    // A block of zeros in the middle is fine, and so is a matrix that fails next to one that does not.
     a = normal(Dtype::float32, {n, n}, 4);
     for (std::int64_t i = 20; i < 60; ++i)
       for (std::int64_t j = 20; j < 60; ++j) a.set({i, j}, 0);

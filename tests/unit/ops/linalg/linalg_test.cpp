@@ -96,7 +96,7 @@ TEST_F(Linalg, BlockedFactorsOfUnlikeScales) {
       const double bound = static_cast<double>(kOrder + 1) * rounding(Dtype::float32);
       expect_product(factor, factor.transposed(), Dense{Tensor(plain)}, bound, fmt::format("spread {}", spread));
     }
-    // One huge pivot beside tiny ones; an entry that no positive definite matrix could have.
+    // One huge pivot among tiny ones; an entry that no positive definite matrix could have.
     Array a(Dtype::float32, {kOrder, kOrder});
     each_index({kOrder, kOrder}, [&](const Shape& at) { a.set(at, at[0] == at[1] ? at[0] == 0 ? 1e19 : 1e-30 : 0); });
     const Array out(Dtype::float32, {kOrder, kOrder}), info(Dtype::int64, {});

@@ -102,14 +102,14 @@ TEST_P(EdgeData, LargeAndSmallScales) {
     const Array x = normal(GetParam(), {9, 33}, 1, scale), z = normal(GetParam(), {50, 33}, 2, scale);
     check_distances(x, z, true);
   }
-  // Rows of different scales beside each other.
+  // Rows of different scales next to each other.
   Array x = normal(GetParam(), {9, 33}, 3), z = normal(GetParam(), {50, 33}, 4);
   for (int n = 0; n < 50; n += 3)
     for (int k = 0; k < 33; ++k) z.set({n, k}, z(n, k) * std::pow(10.0, n % 20 - 10));
   check_distances(x, z, true);
 }
 
-TEST_P(EdgeData, TilesBesideEachOtherOfNarrowAndOfOtherData) {
+TEST_P(EdgeData, NeighbouringTilesOfNarrowAndOfOtherData) {
   // Columns at the edges of ir::kNarrow, and every 30th beyond them; differences of neighbours at the least magnitude.
   constexpr double kLeast = ir::kNarrow.least, kMost = ir::kNarrow.most;
   Array x = normal(GetParam(), {9, 33}, 5), z = normal(GetParam(), {100, 33}, 6);
@@ -122,8 +122,8 @@ TEST_P(EdgeData, TilesBesideEachOtherOfNarrowAndOfOtherData) {
   check_distances(x, z, true, true);
 }
 
-/// Panels of narrow data may be scaled: whatever reads them beside other panels sees the same values.
-TEST(NarrowData, EveryVerbBesideOtherData) {
+/// Panels of narrow data may be scaled: whatever reads them together with other panels sees the same values.
+TEST(NarrowData, EveryVerbWithOtherData) {
   constexpr std::int64_t kRows = 90, kColumns = 130, kFeatures = 33;
   Array x = normal(Dtype::float32, {kRows, kFeatures}, 7), z = normal(Dtype::float32, {kColumns, kFeatures}, 8);
   for (std::int64_t m : {20, 21, 60}) x.set({m, 5}, 1e-9);

@@ -1,5 +1,5 @@
-// Random formulas: pairwise on every target and type against what the error analysis of the formula allows; text,
-// simplification and symmetry besides. MERCER_TEST_FORMULAS sets the number of formulas, MERCER_TEST_CUDA_FORMULAS that
+// Random formulas: pairwise on every target and type against what the error analysis of the formula allows; also text,
+// simplification and symmetry. MERCER_TEST_FORMULAS sets the number of formulas, MERCER_TEST_CUDA_FORMULAS that
 // of CUDA, where each takes a compilation, MERCER_TEST_SEED the first.
 #include <gtest/gtest.h>
 

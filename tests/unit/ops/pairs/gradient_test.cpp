@@ -234,7 +234,7 @@ TEST(Gradient, OfProducts) {
     }
 }
 
-/// Derivatives by parameters and values of the rows, and the product with v, beside the gradient; of several passes,
+/// Derivatives by parameters and values of the rows, and the product with v, in the gradient's pass; of several passes,
 /// ranges and items, with and without factors.
 TEST(Gradient, BackwardInOnePass) {
   const std::int64_t kM = kSanitized ? 53 : is_emulated() ? 270 : 530;
@@ -310,7 +310,7 @@ TEST(Gradient, BackwardInOnePass) {
     }
 }
 
-/// What product_backward gives beside the field by "h".
+/// What product_backward gives in addition to the field by "h".
 struct BackwardResults {
   Array out, sums, product;
   BackwardResults(Dtype dtype, const Shape& batch, std::int64_t m, std::int64_t k, std::int64_t columns)
@@ -637,8 +637,8 @@ TEST(Gradient, FewFeaturesAsProducts) {
       }
 }
 
-/// Without reductions, row and col are all that the pairs have: with x - z or z beside them they go where values of the
-/// pair do, a product of matrices on a GPU.
+/// Without reductions, row and col are all that the pairs have: with x - z or z next to them they go where values of
+/// the pair do, a product of matrices on a GPU.
 TEST(GradientField, FunctionsOfRowAndColumn) {
   for (const char* text : {"z/sqrt(row*col)", "(x-z)*exp(row-col)", "z*col", "sign(x-z)*row"})
     for (auto [m, n, k, outputs] : {std::array{11, 37, 19, 1}, {70, 130, 66, 3}, {4, 7, 3, 2}}) {

@@ -1,4 +1,4 @@
-// The backward of pairwise in one pass: fields whose pairs a matrix weighs, and sums beside them.
+// The backward of pairwise in one pass: fields whose pairs a matrix weighs, and more sums.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -14,7 +14,7 @@ struct Case {
   const char* scale = "";  // what the error is relative to; the value itself when empty
 };
 
-// The factors beyond 1: f = s^q has |s f'/f| = q beside 1, and each further sum or product adds its own share.
+// The factors beyond 1: f = s^q has |s f'/f| = q next to 1, and each other sum or product adds its own share.
 const Case kCases[] = {
     {"sum(abs(x-z))"},
     {"sqrt(sum((x-z)^2))"},

@@ -1,4 +1,4 @@
-// Powers whose exponents are no numbers of the call: along a batch, beside exponents of 1 and 2, of all kinds of data.
+// Powers whose exponents are no numbers of the call: along a batch, with exponents of 1 and 2, of all kinds of data.
 #include "core/emulated.h"
 #include "ops/testing.h"
 
@@ -27,8 +27,8 @@ Array powers_of(TestContext& context, const char* text, const Array& x, const Ar
 struct Row {
   const char *text, *scale;
 };
-/// A reduction that is no sum; an exponent that is an expression; a function of the power; beside a power of a number,
-/// which may have the table; beside a power of another parameter.
+/// A reduction that is no sum; an exponent that is an expression; a function of the power; next to a power of a number,
+/// which may have the table; next to a power of another parameter.
 const Row kRows[] = {
     {"sum(abs(x-z)^p)", "sum(abs(x-z)^p)"},
     {"max(abs(x-z)^p)", "max(abs(x-z)^p)"},

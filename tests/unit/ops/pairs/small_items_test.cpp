@@ -21,7 +21,7 @@ constexpr Sizes kSizes[] = {{2, 1, 1, 40}, {9, 1, 1, 11}, {37, 1, 1, 1}, {16, 1,
                             {40, 3, 2, 33}, {7, 6, 7, 300}, {5, 30, 33, 64}, {11, 16, 16, 7}};
 // clang-format on
 
-/// Items in a batch of axes `batch`, beside calls of `pairwise` for each.
+/// Items in a batch of axes `batch`, against calls of `pairwise` for each.
 void expect_items(const char* text, const Tensor& x, const Tensor& z, const Tensor& out, const Shape& batch,
                   TestContext& context) {
   context.set_ways("few_points");
@@ -80,7 +80,7 @@ TEST(SmallItems, InAnyLayout) {
     }
 }
 
-/// Some items have duplicates, infinities, or sums that leave the range of float32, beside others that do not.
+/// Some items have duplicates, infinities, or sums that leave the range of float32, next to others that do not.
 TEST(SmallItems, WithSumsOutOfTheirRange) {
   for (const std::int64_t k : {3, 50}) {
     Array x = normal(Dtype::float32, {90, 2, k}, 1), z = normal(Dtype::float32, {90, 3, k}, 2);

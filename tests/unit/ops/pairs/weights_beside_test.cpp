@@ -1,4 +1,4 @@
-// Sums by the weights of the features, beside a backward.
+// Sums by the weights of the features in the pass of a backward.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace testing_support;
 
-/// An amplitude of the pair as by x, another one, none; w beside other factors, and in places where it is none.
+/// An amplitude of the pair as by x, another one, none; w next to other factors, and in places where it is none.
 constexpr const char* kFormulas[] = {"exp(-sum(w*(x-z)^2)/h)",
                                      "row*exp(-sum(abs((x-z)/w))/h)*col",
                                      "(1 + sum(w*x*z)/h)^3",
@@ -117,7 +117,7 @@ TEST(WeightsBeside, ManyFeatures) {
               return product_backward(text, problem.x, &z, problem.u, problem.v, by_x,
                                       {{}, nullptr, of_v, false, &to}, problem.arguments, context);
             };
-            // The product does not always pay beside them.
+            // The product does not always pay in their pass.
             if (backward(w_view, &product_view))
               expect_product(product, table(parse(text), problem.x, problem.z, problem.extra), problem.v, text);
             else

@@ -38,7 +38,7 @@ const PortUses& uses_of(const CpuRow& row, Target target) {
 
 TEST(CpuRows, HaveTheirFloors) {
   constexpr Target kWide = Target::x86_avx512, kNarrow = Target::x86_avx2;
-  // Inner products: multiply-adds alone. Squared differences: Zen subtracts beside them, Skylake on the same ports,
+  // Inner products: multiply-adds alone. Squared differences: Zen subtracts in parallel, Skylake on the same ports,
   // Golden Cove on one port more, but with 512 bits.
   EXPECT_DOUBLE_EQ(cycles_of("sum(x*z)", kWide, "zen4"), 1);
   EXPECT_DOUBLE_EQ(cycles_of("sum(x*z)", kWide, "zen5"), 0.5);

@@ -168,7 +168,7 @@ TEST(BilinearTile, KeepsValuesOfVeryManyColumns) {
   EXPECT_TRUE(keeps(10000, 784, 256));
   EXPECT_FALSE(keeps(10000, 784, 100)) << "one pass";
   EXPECT_FALSE(keeps(1000, 784, 512)) << "few rows";
-  EXPECT_FALSE(keeps(4096, 64, 512)) << "what is beside costs more";
+  EXPECT_FALSE(keeps(4096, 64, 512)) << "the other kernels cost more";
   EXPECT_FALSE(keeps(50000, 64, 512, Precision::tf32));
 }
 

@@ -72,7 +72,7 @@ TEST(FieldBeyond, AFieldThatHidesMarksLeavesNoneToTheOther) {
     }
 }
 
-/// A product of matrices, by x, keeps the range of the sums; so does the square, by w, beside it.
+/// A product of matrices, by x, keeps the range of the sums; so does the square, by w, next to it.
 TEST(FieldBeyond, LinearFieldsHaveNone) {
   const char* const text = "exp(-h*sum(w*(x-z)^2)^(1/2))";
   for (const bool is_beside : {false, true}) {
