@@ -29,7 +29,7 @@
 ///   rounding to 16 bits behind it. Where tensor cores multiply, on CUDA for all but float64 and whole numbers, u is
 ///   2^-22 and 2^-26 |alpha| max |x| P1 max |F1| ... PN max |FN| is added, max |x| of the row: docs/kernels/kron.md
 ///   derives both. In float32, values of x, of factors and between two factors whose magnitudes are below 2^-104 may
-///   err by 2^-126 each besides. Infinities may become NaN there.
+///   err by another 2^-126 each. Infinities may become NaN there.
 ///
 /// \code
 /// std::vector<double> k1(5 * 5), k2(8 * 8), c(3 * 40), y(3 * 40);
@@ -52,7 +52,7 @@ namespace mercer::kron {
 /// The most factors of a product.
 inline constexpr int kMostFactors = 64;
 
-/// What a call takes besides x, the factors and out.
+/// What a call takes in addition to x, the factors and out.
 struct Options {
   double alpha = 1;  ///< the factor of the product
   double beta = 0;  ///< the factor of y

@@ -44,7 +44,7 @@
 
 namespace mercer::linalg {
 
-/// What a call takes besides its arrays.
+/// What a call takes in addition to its arrays.
 struct Options {
   bool lower = true;  ///< the triangle of a that is read, and that of the factor; the other may hold anything
   bool overwrite_a = false;  ///< where a is no output: its memory may serve as scratch memory
@@ -150,12 +150,12 @@ Operator kernel_operator(const Formula& f, const Tensor& x, double ridge = 0, co
 /// The largest eigenvalues, the smallest, or those of the largest absolute values.
 enum class Which : std::uint8_t { largest, smallest, magnitude };
 
-/// What eigh_top takes besides the operator and its outputs.
+/// What eigh_top takes in addition to the operator and its outputs.
 struct TopOptions {
   Which which = Which::largest;  ///< the end of the spectrum
   /// The largest |a v - w v|, as a part of the largest |w|; 0: 2e-6 for float32, 1e-10 for float64.
   double tolerance = 0;
-  std::int64_t most_basis = 0;  ///< vectors held beside v; 0: ten times as many as are wanted, or 96
+  std::int64_t most_basis = 0;  ///< vectors held in addition to v; 0: ten times as many as are wanted, or 96
   std::uint64_t seed = 0;  ///< of the vectors to start with
   std::int64_t* unconverged = nullptr;  ///< how many pairs miss the tolerance; null: numerical is thrown if any does
   const char* verb = nullptr;  ///< the name in errors
@@ -245,7 +245,7 @@ Preconditioner pivoted_cholesky_preconditioner(const Formula& f, const Tensor& x
 Preconditioner pivoted_cholesky_preconditioner(const Operator& a, std::int64_t rank, double ridge,
                                                Context& context = Context::shared());
 
-/// What cg and minres take besides the operator and its right-hand sides.
+/// What cg and minres take in addition to the operator and its right-hand sides.
 struct CgOptions {
   double tolerance = 0;  ///< of |b_j - a x_j|, as a part of |b_j|; 0: 1e-5 for float32, 1e-10 for float64
   std::int64_t most_products = 0;  ///< with the operator, for each column; 0: ten times the order, 10000 at most

@@ -92,7 +92,7 @@ struct Queue {
   ops::Trial* trial = nullptr;  ///< set by tune: the call runs with a choice under trial
 };
 
-/// What a call takes besides its points. A name that the formula as written does not have, w, row and col among them,
+/// What a call takes with its points. A name that the formula as written does not have, w, row and col among them,
 /// is refused, as is one that it needs and does not get.
 struct Arguments {
   std::map<std::string, Argument> params = {};  ///< those with a default may be left out
@@ -151,7 +151,7 @@ void kernel_gradient(const Formula& f, const Tensor& x, const Tensor* z, const T
 void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
                       const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
 
-/// What one pass over the pairs computes beside product_gradient.
+/// What one pass over the pairs computes in addition to product_gradient.
 struct BesideGradient {
   std::vector<std::string> by;  ///< names of parameters that the formula reads, or "row": R of them
   const Tensor* sums = nullptr;  ///< [..., R, M]: [r, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r]

@@ -137,7 +137,7 @@ typedef struct mercer_queue {
 // or int64. out may be the very view x, where the shapes allow, or the very view y; else it must not overlap them, nor
 // a factor.
 
-/// What a product takes besides x, the factors and out.
+/// What a product takes in addition to x, the factors and out.
 typedef struct mercer_kron_options {
   size_t struct_size;  ///< sizeof(mercer_kron_options)
   double alpha;  ///< 1 by default; a whole number where the arrays hold such
@@ -201,7 +201,7 @@ typedef struct mercer_param {
   const mercer_tensor* array;  ///< may be null
 } mercer_param;
 
-/// What a call takes besides its points; null, and a count of 0, for what it does not take.
+/// What a call takes in addition to its points; null, and a count of 0, for what it does not take.
 typedef struct mercer_arguments {
   size_t struct_size;  ///< sizeof(mercer_arguments)
   const mercer_param* params;  ///< [param_count]; those with a default may be left out
