@@ -298,8 +298,8 @@ struct BilinearArguments {
   // Where pairs weigh products of other operands, whose units follow in both images (rank_field.cuh).
   const float* shares;  // [z ld] what the columns of v have of a sum of squares
   float* spread;        // [split][partial_ld] these sums
-  const float* times;   // [z ld] what further values are multiplied with
-  float* further;       // [split][further value][partial_ld] their sums
+  const float* times;   // [z ld] what the values of side sums are multiplied with
+  float* further;       // [split][side sum][partial_ld]
   const float *weights, *weights_scale;  // [m][n] a matrix in place of those products; what it is multiplied with
   long long weights_row, weights_column;
   int weights_whole;    // 16 bytes of it can be read at once, along the axis whose neighbours lie together
@@ -310,11 +310,11 @@ struct BilinearArguments {
 
 // v for products over n with many columns.
 struct WideArguments {
-  // State of squares that may be expanded: these take halves, and the tile beside them floats; null: they are not.
+  // State of squares that may be expanded: these take halves, and the tile next to them floats; null: they are not.
   const struct ExpandedState* expanded;
   const float* v;  // of point n and a column: v[n * v_row + column * v_column]
   float* image;
-  struct SplitState* split;  // told of the largest |v| by halves, beside which floats are written where these are not
+  struct SplitState* split;  // told of the largest |v| by halves; floats are written as well where these are not
                              // taken; or null
   const float *norm, *norm_tail, *scale;  // of the points n, which follow in the image of powers of two; or null
   const float* beside;  // [column][beside_ld] of columns behind those
@@ -389,7 +389,7 @@ struct FewFeaturesArguments {
   const void* weights;          // [m][n] a matrix in their place
   long long weights_row, weights_column;
   int weights_whole;            // 16 bytes of a row of it can be read at once
-  void* further;                // [range][further sum][m]
+  void* further;                // [range][side sum][m]
 };
 
 // Amplitudes of a row: the largest, the sum of those that are equal to it, and of the others (field_rows.cuh).
@@ -485,10 +485,10 @@ struct RankFieldArguments {
   long long partial_ld;
   int splits;
   int adds;                            // to what out has
-  // Further sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Products of
-  // a value with each of several factors are beside.
-  float* times;                        // [z ld] what further values are multiplied with
-  const float* further;                // [split][further sum][partial_ld]
+  // Side sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Products of a
+  // value with each of several factors are extra columns.
+  float* times;                        // [z ld] what the values of side sums are multiplied with
+  const float* further;                // [split][side sum][partial_ld]
   const float* beside;                 // [split][beside_columns][partial_ld]
   int summed, with_product, beside_columns;
   float *sums, *product;               // where they go, or null
@@ -505,7 +505,7 @@ struct PairWeightArguments {
   int factors;
 };
 
-// Stored reductions of pairs that become amplitudes, and sums beside (stored_sums.cuh).
+// Stored reductions of pairs that become amplitudes, and side sums (stored_sums.cuh).
 struct StoredSumArguments {
   void* planes;                // [plane][m][row], n along the rows
   const void* weights;         // of the pairs, likewise; null: `single` [n] and `row_weights` [m] in their place
@@ -625,7 +625,7 @@ struct FewColumnsArguments {
   int vectors;  // a suits copies of 16 bytes
 };
 
-// A matrix of a batch (dense.cuh): element (i, j) at data + i row + j col, and so much further for each matrix of a
+// A matrix of a batch (dense.cuh): element (i, j) at data + i row + j col, and `packed` more for each matrix of a
 // chunk that is packed, or by the walk over the caller's axes.
 struct DenseSide {
   void* data;
@@ -643,7 +643,7 @@ struct DenseArguments {
   int part;      // that is read and written: 0 all, 1 the lower triangle, 2 the upper, 3 and 4 without the diagonal
   int examines;  // whether a value that is not finite is a failure
   int spoils;    // NaN goes where the matrix failed
-  int clears;    // zeros go beside the part
+  int clears;    // zeros go outside the part
   int wide;      // pivots have 64 bits, or sums
   struct BatchAxes axes;
 };

@@ -1,5 +1,5 @@
 // Partial states of the ranges of n, merged in order: one thread a row, of products so many of its columns, which are
-// neighbours in out. PRODUCT: sums [split][column][ld]; a warp has 32 rows, and up to four warps the columns beside one
+// neighbours in out. PRODUCT: sums [split][column][ld]; a warp has 32 rows, up to four warps columns next to one
 // another, so that whole lines of out are written at about the same time.
 #pragma once
 

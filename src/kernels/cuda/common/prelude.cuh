@@ -218,7 +218,7 @@ MERCER_INLINE void wait_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(
 MERCER_INLINE u32 shared_address(const void* shared) { return (u32)__cvta_generic_to_shared(shared); }
 MERCER_INLINE void* shared_pointer(u32 address) { return __cvta_shared_to_generic(address); }
 // Between a thread's own accesses to shared memory and those of bulk copies and `wgmma` that come after it has arrived
-// somewhere. That holds for reads too: an arrival is not held up by reads that have no answer yet, and beside products
+// somewhere. That holds for reads too: an arrival is not held up by reads that have no answer yet, and during products
 // of warpgroups these were seen to take longer than the copy that followed.
 MERCER_INLINE void async_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 MERCER_INLINE void barrier_init(u32 barrier, int count) {

@@ -28,7 +28,7 @@
 #define MOST_LISTED 128
 
 struct BilinearShared {
-  static constexpr bool UNIFORM_STAGES = false;  // beside the products with v; in uniform registers or not
+  static constexpr bool UNIFORM_STAGES = false;  // next to the products with v; in uniform registers or not
   static constexpr bool NORMS_WITH_V = POWERS != 0;
   u32 stages, rows, v, values, columns, weights, bars;
   MERCER_METHOD BilinearShared(u32 base) {

@@ -70,7 +70,7 @@ struct FoldStrip {
 struct NoFurther {
   MERCER_METHOD void operator()(int, const REAL (&)[OUTPUTS]) const {}
 };
-// Sums become values: [j][h][q], as in sums_of_pairs. further(place, outputs): of those behind the first one.
+// Sums become values: [j][h][q], as in sums_of_pairs. further(place, outputs): of those after the first one.
 template <class Further = NoFurther>
 MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)[2][ROW_SLOTS + 1], const float* params,
                                    const PairArguments& p, const FoldStrip& strip, const Further& further = {}) {
@@ -104,7 +104,7 @@ MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
   return fabsf(FACTOR) * NORMS_LOSE * norms <= PRODUCTS_MAY_LOSE * allowance(params);
 }
 
-// Slack of the tests of pairs, small beside NOT_CARRIED.
+// Slack of the tests of pairs, small next to NOT_CARRIED.
 MERCER_INLINE float slack_of_pairs(const float* params) {
   if (!HAS_ALLOWANCE) return 0;
   const float slack = SLACK_OF_ALLOWANCE / fabsf(FACTOR) * allowance(params);

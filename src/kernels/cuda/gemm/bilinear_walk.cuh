@@ -33,7 +33,7 @@ struct TileWalk : TileColumns<OF_CANDIDATES> {
     left = (int)(blockIdx.x / CLUSTER) - step;
     first = a.first_strip;
   }
-  // Tiles below the diagonal of a symmetric matrix are not counted, but for those beside it.
+  // Tiles below the diagonal of a symmetric matrix are not counted, but for those next to it.
   MERCER_METHOD bool next() {
     left += step;
 #pragma unroll 1

@@ -1,8 +1,8 @@
 // Values of a tile of products, times many columns of v (wide_fold.cuh).
 //
 // SPREADS: their squares times the shares of the columns are added up. WEIGHS: before, they are multiplied with sums of
-// other products, or a matrix (rank_field.cuh). FURTHER: so are further values, which are added up times a plane's.
-// BESIDE: the value behind those is multiplied with columns of its own.
+// other products, or a matrix (rank_field.cuh). FURTHER: so are more values, which are added up times a plane's.
+// BESIDE: the value after those is multiplied with columns of its own.
 #pragma once
 
 #include "common/arguments.h"
@@ -124,7 +124,7 @@ struct Consumer {
     for (int f = 0; f < FURTHER; ++f)
       store_rows(a.further + (walk.split * FURTHER + f) * a.pairs.partial_ld, further[f], a, m, walk);
   }
-  // Adds the further values of the strip's pair `place`, which counts if it is there.
+  // Adds the values of side sums of the strip's pair `place`, which counts if it is there.
   MERCER_METHOD void add_further(float (&sums)[FURTHER + 1][2], int place, const REAL (&outputs)[OUTPUTS], int strip,
                                  const FoldStrip& columns, bool is_there) const {
     if (FURTHER == 0 || !is_there) return;

@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) sample_values(const __grid_con
   const float norms = (a.x.norm[m] + a.z.norm[n]) + (a.x.norm_tail[m] + a.z.norm_tail[n]);
   const bool cancels = !(square + slack_of_pairs(params) >= CANCELS_BELOW * norms);
   if constexpr (HAS_RATE) {
-    // Some of all pairs are further out than those of a sample.
+    // Some of all pairs are farther out than those of a sample.
     const bool is_beyond = fabsf(rate * (norms - square)) > MOST_POWER / 1.6f;
     if (threadIdx.x % 32 == 0 && is_beyond) p.split->rated = MERCER_RATED_NEVER;
   }

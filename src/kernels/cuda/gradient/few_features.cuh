@@ -3,7 +3,7 @@
 //   out[o][m][k] = sum over n of coef[o][n] phi(x[m][k], z[n][k], values of the pair (m, n), row[m], col[n], w[k], …)
 //
 // ONE_OUTPUT: the sum over o of rows[m][o] times these; without COLUMNS, a matrix of weights in place of that sum.
-// SUMMED more sums over n are of further values of the pairs with the same weights, WITH_PRODUCT those of one value
+// SUMMED more sums over n are of other values of the pairs with the same weights, WITH_PRODUCT those of one value
 // with each column of coefficients, and BESIDE those of another field at each feature: the derivative by its w.
 //
 //   128 threads x ROWS points m         x of a thread, and its sums of every output and feature, are in registers
@@ -11,7 +11,7 @@
 //   memory, the next one on its way
 //
 // Both loops over the features, before the values of the pairs and behind them, read z. Sums are added to totals every
-// SUM_SLICES slices; the further ones, of float64, every slice: terms of one sign are many there. blockIdx.y: a range
+// SUM_SLICES slices; the side sums, of float64, every slice: terms of one sign are many there. blockIdx.y: a range
 // of n, with partial results.
 //
 // Floor: issue slots. |x - z|^2 in 3 features and one output take 3 subtractions and 3 multiply-adds, the value, 3
@@ -183,7 +183,7 @@ struct FewFeatures {
   }
 
   // Sums with such pairs, behind slice s: those of points n from `first` on, where they go to the totals, and the
-  // further ones of the slice.
+  // side sums of the slice.
   MERCER_METHOD void sum_marked(i64 s, i64 first, bool promotes) {
     const u32 marked = marked_rows();
     if (marked == 0) return;

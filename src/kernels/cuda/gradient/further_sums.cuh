@@ -1,4 +1,4 @@
-// Further sum f of row m: those that have weights, then that of the single factor.
+// Side sum f of row m: those that have weights, then that of the single factor.
 #pragma once
 
 #include "common/arguments.h"

@@ -1,5 +1,5 @@
 // Weights of pairs, the product of factors u of the points x and v of the points z, for fields that take values of some
-// rows of pairs as planes (field.cuh and what stands beside it).
+// rows of pairs as planes (field.cuh and the other kernels of fields).
 #pragma once
 
 #include "common/arguments.h"

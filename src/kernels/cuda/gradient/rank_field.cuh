@@ -125,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   }
 }
 
-// The powers of two of v beside the largest of them, which finish_rows undoes.
+// The powers of two of v divided by the largest of them, which finish_rows undoes.
 MERCER_INLINE float largest_column_scale(const RankFieldArguments& a, int output) {
   const float most = float_of(a.most[output]);
   return most > 0 ? power_of_two(-unit_exponent(most)) : 1.0f;

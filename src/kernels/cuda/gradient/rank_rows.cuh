@@ -24,7 +24,7 @@
 #define SLICE_ROW (MERCER_PANEL + 1)
 #define TOTAL_SLICES 32
 #define LEAST_SLICES 4  // of a range
-#define ROW_THREADS (RANK_THREADS / RANK_ROWS)  // of columns beside, of which a thread has every so many of a row
+#define ROW_THREADS (RANK_THREADS / RANK_ROWS)  // of extra columns, of which a thread has every so many of a row
 #define OWN_PRODUCTS ((BESIDE + ROW_THREADS - 1) / ROW_THREADS)
 
 // Feature k of a point, from a panel and from a plain one.
@@ -234,7 +234,7 @@ struct RankRows {
   // The sums over a group's threads go where the features' do.
   MERCER_METHOD void finish_further(i64 first, i64 count, const RankRanges& ranges, i64 range) {
     constexpr int kWarps = MERCER_PANEL / 32;
-    double* const of_warps = (double*)values;  // [group][warp of it][further sum][row]
+    double* const of_warps = (double*)values;  // [group][warp of it][side sum][row]
     static_assert(kWarps * ROW_GROUPS * OWN_ROWS * FURTHER * 8 <= RANK_ROWS * MERCER_PANEL * 4);
     __syncthreads();
 #pragma unroll

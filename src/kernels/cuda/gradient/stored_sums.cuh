@@ -1,5 +1,5 @@
 // Between the reductions of some rows' pairs, which are stored, and the field that wants amplitudes in their place:
-// these are made, and what else a backward has is added up beside (plan/gpu/stored_sums.h).
+// these are made, and what else a backward has is added up too (plan/gpu/stored_sums.h).
 //
 //   planes[a][m][n]  = amplitude a of the reductions that were there; before them come FURTHER_PLANES of reductions
 //   sums[i][m]       = sum over n of value i * weight[m][n]         or single[n] in place of the weight

@@ -350,7 +350,7 @@ extern "C" __global__ void __launch_bounds__(DOUBLE_THREADS, 1) kron_double(cons
   DoubleLane lane;
   double* const own = memory + HELD_VALUES + lane.group * GROUP_VALUES;
   const int n_tiles = (int)((k.row_count * k.left * k.right + TILE_N - 1) / TILE_N);
-  // HELD: blocks of the same outputs share the columns; blocks with other outputs of these columns run beside them.
+  // HELD: blocks of the same outputs share the columns; blocks with other outputs of these columns run next to them.
   const int walkers = HELD ? gridDim.x / Q_TILES : gridDim.x, walker = HELD ? blockIdx.x / Q_TILES : blockIdx.x;
   const int tiles = n_tiles * (int)k.item_count * (HELD ? 1 : Q_TILES);
   bool varies = false;

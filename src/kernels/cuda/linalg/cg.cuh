@@ -300,7 +300,7 @@ extern "C" __global__ void __launch_bounds__(CG_THREADS) cg_end(const __grid_con
   if (a.rounds_out != nullptr) a.rounds_out[at.column * a.rounds_step] = state.rounds;
 }
 
-// What operators do beside their products; out may be from or v.
+// What operators do apart from their products; out may be from or v.
 extern "C" __global__ void __launch_bounds__(CG_THREADS) sum_rows(const __grid_constant__ RowSumArguments a) {
   const i64 step = (i64)gridDim.x * CG_THREADS;
   for (i64 at = (i64)blockIdx.x * CG_THREADS + threadIdx.x; at < a.rows * a.columns; at += step) {

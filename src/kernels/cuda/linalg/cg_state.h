@@ -81,8 +81,8 @@ struct CgNext {
 #define MERCER_CG_FALL 0.5625
 
 // A residual of minimal residuals, squared, falls where it comes below this part of itself. Where it has not for half
-// of the rounds and some, or for a tenth while a is little beside its size on it, or for a few before a direction that
-// a hardly moves, it is at its least: a is singular, and further rounds add rounding to x.
+// of the rounds and some, or for a tenth while a is little compared with its size on it, or for a few before a
+// direction that a hardly moves, it is at its least: a is singular, and more rounds add rounding to x.
 #define MERCER_MINRES_FALL 0.9999
 #define MERCER_MINRES_WAIT 40
 #define MERCER_MINRES_FEW 5

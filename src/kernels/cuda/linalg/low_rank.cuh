@@ -1,4 +1,4 @@
-// What maps of low rank and Cholesky's factor by columns do beside products: weights of elements, sums of squares along
+// What maps of low rank and Cholesky's factor by columns do except products: weights of elements, sums of squares along
 // rows, and rows that are taken out of long columns or put into them.
 //
 // Floor: bytes, each element once. Budget: 40 registers.

@@ -3,7 +3,7 @@
 //   find_columns, judge_columns, scale_columns, find_rows    A D: powers of two bring columns that are far from 1 there
 //   for blocks of columns
 //     start_block
-//     for panels of the block:  swap_panel    rows of the rest of the block; U beside the panel
+//     for panels of the block:  swap_panel    rows of the rest of the block; U next to the panel
 //                               update_block  A -= L U of the panel, on its right
 //     list_moves, swap_block                  rows of the other columns, each element once
 //     find_exponents, write_operands_l/u, judge_strays, update_strays                    A22 -= L21 U12 (see below)
@@ -13,7 +13,7 @@
 //
 // Pieces of products (split_precision.cuh) lose what is far below the largest value of their row, so the operands are
 // L21 S and S^-1 U12, S of powers of two that bring the largest value of each row of U12 into [1, 2): what a row of
-// L21 S has is then what the row's terms amount to, and is lost beside larger ones of the same row alone. Rows of L21 S
+// L21 S has is then what the row's terms amount to, and is lost next to larger ones of the same row only. Rows of L21 S
 // and columns of S^-1 U12 that pieces cannot carry are the strays. Small ones change nothing where rows and columns of
 // the matrix are of like scale (`is_tame`); others are left to floats.
 #pragma once

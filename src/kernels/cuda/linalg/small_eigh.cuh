@@ -12,7 +12,7 @@
 //   x = x - s (y + u x), y = y + s (x - u y), u = s / (1 + c)        small angles change little, and err little (H.
 //                                                                    Rutishauser, Numer. Math. 9, 1966)
 //
-// Floor of a round: of shared memory 2.5 WIDTH reads and writes of a warp, beside some 7 WIDTH instructions; of 32 rows
+// Floor of a round: of shared memory 2.5 WIDTH reads and writes of a warp, and some 7 WIDTH instructions; of 32 rows
 // 90 cycles of a multiprocessor. A matrix of 32 takes 6 to 8 times 31 rounds.
 #pragma once
 

@@ -1,7 +1,7 @@
-// The steps of a blocked factorisation in split precision (backend/cuda/linalg/split_factor.cpp) beside its products.
+// The steps of a blocked factorisation in split precision (backend/cuda/linalg/split_factor.cpp) except its products.
 // Pieces carry rows whose largest value is in [2^-50, 2^50], so the factorisation is that of D a D, with powers of two
 // D that bring the diagonal into [1, 4). Then no value of the factor is over 2, and what is below 2^-50 changes nothing
-// that float32 would show. L = D^-1 L'. Both are exact, but for values that vanish beside the diagonal.
+// that float32 would show. L = D^-1 L'. Both are exact, but for values that vanish next to the diagonal.
 #pragma once
 
 #include "common/arguments.h"
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) factor_square(const
       value[r][q] = j + q <= i + r && i + r < n ? own[i + r + (j + q) * a.stride] : i + r == j + q ? 1.0f : 0.0f;
   for (int k4 = 0; k4 < FACTOR_WIDTH; k4 += 4) {
     const int set = k4 / 4 % 2;
-    // A warp has eight columns: the half beside goes along.
+    // A warp has eight columns: the other half goes along.
     if (threadIdx.x / 32 == k4 / 8) {
       const int corner = (threadIdx.x & 16) + k4 / 4;
       const bool mine = j == k4;
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(FACTOR_THREADS) factor_square(const
 
 // The rows below: x L^T = a. A warp has 16 rows, a lane 8 of them and 4 columns. Four columns of x are found by their
 // lanes, then go to all lanes of their rows, which take them from theirs. Floor of four: 32 shuffles and 128
-// multiply-adds, 200 issue slots and some 60 cycles of latency: 2.5 us for 64; beside 512 bytes a row.
+// multiply-adds, 200 issue slots and some 60 cycles of latency: 2.5 us for 64; and 512 bytes a row.
 extern "C" __global__ void __launch_bounds__(FACTOR_ROWS * 2) solve_rows(const __grid_constant__ FactorArguments a) {
   __shared__ __align__(16) float factor[FACTOR_WIDTH][FACTOR_WIDTH];  // [column][row]
   __shared__ float inverses[FACTOR_WIDTH];

@@ -6,7 +6,7 @@
 //     solve_lower, solve_upper   x = T^-1 b of the block, by substitution: a block of threads, 16 right-hand sides
 //     subtract_solved            b -= A x of the rows that are left
 //
-// Systems with many go by rows beside the triangle: solve_wide, up to 64 rows, and products of matrices for the rest.
+// Systems with many go by rows next to the triangle: solve_wide, up to 64 rows, and products of matrices for the rest.
 //
 // A substitution is a chain of as many steps as there are rows, so what counts is the latency of one. A thread has half
 // of a row of right-hand sides in registers. Each warp solves one column of 32 rows at a time, a row a lane, by
@@ -34,7 +34,7 @@ struct TriangleShared {
   alignas(16) float solved[TRIANGLE_STEP][SOLVED_PITCH];
 };
 
-// 32 columns of the triangle, four vectors a thread; zeros beside it.
+// 32 columns of the triangle, four vectors a thread; zeros outside it.
 struct TriangleFetch {
   static constexpr int kVectors = TRIANGLE * TRIANGLE_STEP / 4 / TRIANGLE_THREADS;
   Pack<float, 4> four[kVectors];

@@ -311,7 +311,7 @@ MERCER_INLINE double random_number(unsigned long long x) {
 }
 
 // A thread has a vector: column blockIdx.x 32 + threadIdx.x of y, for wanted[column]. T - w = P L U by rows, U with two
-// diagonals beside its own; rows[.][i][column] keeps 1 / u_ii, u_i,i+1, u_i,i+2, l_i and whether rows i and i + 1 are
+// diagonals next to its own; rows[.][i][column] keeps 1 / u_ii, u_i,i+1, u_i,i+2, l_i and whether rows i and i + 1 are
 // swapped (in the sign of nothing else: 2 is added to l, whose size is at most 1).
 extern "C" __global__ void __launch_bounds__(32) tridiagonal_vectors(const __grid_constant__ TridiagonalArguments a) {
   const i64 column = (i64)blockIdx.x * 32 + threadIdx.x, m = a.m, count = a.count;

@@ -151,7 +151,7 @@ MERCER_INLINE void quantise_block(const QuantisePointsArguments& a, i64 first) {
   keep_errors(a.mixed, side, first, sum);
 }
 
-// Blocks of both sides' points, one a multiprocessor of small calls; beside them those of the sample.
+// Blocks of both sides' points, one a multiprocessor of small calls, and those of the sample.
 extern "C" __global__ void __launch_bounds__(POINTS_THREADS, 2)
     quantise_points(const __grid_constant__ QuantisePointsArguments a) {
   const i64 block = blockIdx.x, sampled = block - (gridDim.x - a.mixed.sampled_blocks);

@@ -29,7 +29,7 @@ struct Steps {
   double origin, step, per_step;
 
   MERCER_METHOD float nearest(float value, double& residuals) const {
-    constexpr double kWhole = 6755399441055744.0;  // 1.5 2^52, beside which fractions round off
+    constexpr double kWhole = 6755399441055744.0;  // 1.5 2^52, added to which fractions round off
     constexpr u32 kFloats = 0x4b000000u;           // bits of 2^23
     const double offset = (double)value - origin, q = fma(offset, per_step, kWhole);
     residuals += fabs(fma(kWhole - q, step, offset));

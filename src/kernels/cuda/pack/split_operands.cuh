@@ -110,7 +110,7 @@ MERCER_INLINE int norm_quantum(const SplitArguments& a, float largest_sampled) {
 MERCER_INLINE double double_power_of_two(int exponent) { return float_of((u64)(exponent + 1023) << 52); }
 
 // A block takes 32 points, 64 features at a time. A thread has 4 features of one point, and the 4 that are 32 features
-// further on: eight threads write whole sectors.
+// farther on: eight threads write whole sectors.
 #define POINT_THREADS 8
 struct PieceFactors {
   alignas(16) float centres[PIECE_FEATURES];

@@ -1,7 +1,7 @@
 // The image of v for products over n with many columns (wide_fold.cuh): for every 32 points n, in four steps of eight,
 // the high and the low piece of all columns, [step][piece][half][column][four floats]. The i-th float of half h is
-// point 2 i + h of the step; of 16 points by fours point 4 i + h of the first step, two further on of the second.
-// Zeros lie behind the last point and column. Columns beside (wide_fold.cuh) follow the others.
+// point 2 i + h of the step; of 16 points by fours point 4 i + h of the first step, two farther on of the second.
+// Zeros follow the last point and column. Extra columns (wide_fold.cuh) follow the others.
 //
 // For products that values come from (bilinear_wide.cuh), values are powers of two, and the points' norms follow. What
 // they are times, f(0), is then in v.

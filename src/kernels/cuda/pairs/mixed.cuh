@@ -3,7 +3,7 @@
 //   value = origin + q * step + residual             kept as the float 2^23 + q
 //
 // so that float differences are exact and bit patterns differ by the same integer: a register feeds two FADDs or one
-// `sad.u32`, which runs beside them. The sum of two points' |residual| bounds what their pair can lose; pairs that
+// `sad.u32`, which runs in parallel. The sum of two points' |residual| bounds what their pair can lose; pairs that
 // could lose too much are listed and computed again from the values themselves (repair.cuh). What a value f of a sum s
 // may lose, 1e-6 (1 + |s f' / f|) of itself, s loses as a part of s + |f / f'|: h is the allowance of exp(-s / h), and
 // no pair loses too much where the worst points do not. Products with v have no list: all pairs, or none.

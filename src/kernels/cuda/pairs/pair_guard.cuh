@@ -43,7 +43,7 @@ MERCER_INLINE u64 marked_pairs(const Accumulators& acc) {
 template <class Take>
 MERCER_INLINE void for_marked(u64 marked, int first, const PairArguments& a, const REAL* params, const TilePlace& place,
                               const Take& take) {
-  constexpr u32 kAll = 0xffffffffu, kThreadsOfWarp = 8;  // what sharing costs beside the features
+  constexpr u32 kAll = 0xffffffffu, kThreadsOfWarp = 8;  // what sharing costs on top of the features
   const Position own = position();
   const auto is_there = [&](const GuardedPair& pair) {
     return pair.m < a.m && pair.n < a.n && (CONSUMER != STORE || !a.symmetric || pair.n >= pair.m);

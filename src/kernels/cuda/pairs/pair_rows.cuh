@@ -1,5 +1,5 @@
 // Few features: a tile's rows one after the other, each through its epilogue into the fold (pair_tile.cuh). The special
-// functions of one row run beside the additions of the next, and no tile of accumulators is held.
+// functions of one row run during the additions of the next, and no tile of accumulators is held.
 #pragma once
 
 #include "common/arguments.h"

@@ -418,7 +418,7 @@ struct SharedSlices {
   }
 };
 
-// What a block knows of its operands beside slices: nothing; pair_differences.cuh has more.
+// What a block knows of its operands apart from slices: nothing; pair_differences.cuh has more.
 struct NoOperands {};
 template <class Turns>
 MERCER_INLINE NoOperands operands_of_block(const Turns&, const REAL*) {

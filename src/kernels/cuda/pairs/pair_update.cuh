@@ -220,7 +220,7 @@ MERCER_INLINE void load_points(PointValues& points, const PairArguments& a, i64 
   }
 }
 
-// Where a tile stands: what its epilogue reads besides the accumulators.
+// Where a tile stands: what its epilogue reads in addition to the accumulators.
 struct TilePlace {
   i64 m0, n0, x_set, z_set;
 };
