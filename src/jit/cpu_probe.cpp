@@ -17,7 +17,7 @@ using plan::Kind;
 
 constexpr int kSweeps = 8;
 constexpr std::int64_t kFirstTurns = 200;
-constexpr double kSeconds = 1e-4;  // of a run: long beside reading the time, short beside a slice of the system's
+constexpr double kSeconds = 1e-4;  // of a run: long compared with reading the time, short compared with a time slice
 
 /// CPU time: that other programs run meanwhile does not make a core slower.
 double seconds_of_this_thread() {

@@ -269,7 +269,7 @@ std::string CudaCompiler::compiler_version() {
   return version_;
 }
 
-// Loading NVRTC takes 5 to 10 ms, ten times what reading a kernel does, so its version is kept beside the kernels.
+// Loading NVRTC takes 5 to 10 ms, ten times what reading a kernel does, so its version is kept next to the kernels.
 std::string CudaCompiler::find_version() {
   if (const Nvrtc* loaded = nvrtc_if_loaded()) return loaded->version();
   std::string key;

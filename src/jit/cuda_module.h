@@ -18,7 +18,7 @@ struct Dim3 {
   std::int64_t x = 1, y = 1, z = 1;
 };
 
-/// What of a kernel may run beside the end of the one ahead of it on the stream: its launch; or its blocks too, for
+/// What of a kernel may run during the end of the one ahead of it on the stream: its launch; or its blocks too, for
 /// which it gives up its first-level cache: kernels that stream large matrices take up to 1.8 times as long.
 enum class Overlap : std::uint8_t { none, launch, blocks };
 

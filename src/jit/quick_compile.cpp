@@ -134,7 +134,7 @@ bool compiles_first() {
          usable_cpus() > 1;
 }
 
-// The full ones begin behind the first ones, for beside each other both take longer. Their threads are asked for
+// The full ones begin after the first ones, for at the same time both take longer. Their threads are asked for
 // before: NVRTC hangs where it gets none.
 std::optional<FirstBinaries> compile_first(const std::vector<CudaSource>& first, const std::vector<CudaSource>& full) {
   FirstBinaries made;

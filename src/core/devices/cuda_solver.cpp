@@ -133,7 +133,7 @@ const CudaSolver* load_named(const std::string& name, std::string& failures) {
     CudaSolver functions = functions_of(solver, blas);
     if (is_complete(functions)) return new CudaSolver(std::move(functions));
   }
-  if (failures.empty()) failures = "it lacks functions of CUDA 12, or has no cuBLAS beside it";
+  if (failures.empty()) failures = "it lacks functions of CUDA 12, or has no cuBLAS next to it";
   return nullptr;
 }
 

@@ -1,6 +1,6 @@
 // cuSOLVER and cuBLAS, found and loaded at run time: a table of their functions, and handles, which are kept.
 //
-// Where they are looked for: MERCER_CUSOLVER, and then nowhere else (cuBLAS lies beside it); copies that are in the
+// Where they are looked for: MERCER_CUSOLVER, and then nowhere else (cuBLAS is next to it); copies that are in the
 // process already (torch's); the folders of NVRTC (core/devices/nvrtc.h); the loader's own places. CUDA 13's, where the
 // driver serves it, before CUDA 12's.
 #pragma once

@@ -151,7 +151,7 @@ std::int64_t Lapack::getrf_parts(std::int64_t m, std::int64_t n, T* a, std::int6
                                  std::int64_t* pivots) const {
   if (n <= kThin / 2 || product_of(m, n, n) <= most_operations()) return getrf_at_once<T>(m, n, a, stride, pivots);
   stop_if_cancelled();
-  if (n > m) {  // the columns beside have no pivots
+  if (n > m) {  // the columns on the right have no pivots
     const std::int64_t failed = getrf_parts<T>(m, m, a, stride, pivots);
     T* const beside = at(a, stride, 0, m);
     swap_rows(beside, n - m, stride, pivots, 0, m);

@@ -239,7 +239,7 @@ void warn_of_driver(const Nvrtc& compiler) {
 }
 
 /// NVRTC opens its library of built-ins by its plain name. Some of NVIDIA's wheels (13.0) do not tell the loader to
-/// look beside them, so it is opened here, after which the name finds it.
+/// look next to them, so it is opened here, after which the name finds it.
 void load_builtins(const Nvrtc& compiler) {
   const fs::path beside =
       fs::path(compiler.file()).parent_path() / fmt::format("libnvrtc-builtins.so.{}", compiler.version());

@@ -30,7 +30,7 @@ const std::vector<EnvRow>& env_table() {
         {"MERCER_LAPACK", "the first that is found",
          "LAPACK, for linear algebra on the CPU, to load: a path or a soname."},
         {"MERCER_CUSOLVER", "the first that is found",
-         "cuSOLVER, for linear algebra on NVIDIA GPUs, to load: a path, with cuBLAS beside it."},
+         "cuSOLVER, for linear algebra on NVIDIA GPUs, to load: a path, with cuBLAS next to it."},
         {"MERCER_SCALAPACK", "the first that is found", "ScaLAPACK, for matrices on many ranks, to load: a path."},
         {"MERCER_ELPA", "the first that is found",
          "ELPA, for eigenvectors of such matrices, to load: a path; off leaves it out."},

@@ -9,7 +9,7 @@
 namespace mercer {
 namespace {
 
-constexpr std::uint32_t kClosed = std::uint32_t{1} << 31;  // beside the number of threads inside
+constexpr std::uint32_t kClosed = std::uint32_t{1} << 31;  // added to the number of threads inside
 constexpr auto kPause = std::chrono::microseconds(20);
 /// A fork goes on after that: better a child that may hang than a parent that does.
 constexpr auto kMostWait = std::chrono::seconds(5);

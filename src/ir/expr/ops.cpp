@@ -84,7 +84,7 @@ Partials atan2_partials(const Partials& a, const Expr&) {
 }
 
 // 1 - tanh^2 a = 4 e / (1 + e)^2 with e = exp(-2 |a|), where 1 - tanh^2 would cancel. |a| is written without a kink,
-// since further derivatives at 0 are those of either side.
+// since higher derivatives at 0 are those of either side.
 Partials tanh_partials(const Partials& a, const Expr&) {
   const Expr e = exp(where(a[0] < 0.0, 2.0 * a[0], -2.0 * a[0]));
   return {4.0 * e / square(1.0 + e)};
@@ -93,7 +93,7 @@ Partials tanh_partials(const Partials& a, const Expr&) {
 constexpr double kLn2 = std::numbers::ln2;
 constexpr double kTwoOverSqrtPi = 2.0 * std::numbers::inv_sqrtpi;
 
-// Further derivatives have powers of a as factors: 0 times infinity where a is infinite, as a sum that overflows is.
+// Higher derivatives have powers of a as factors: 0 times infinity where a is infinite, as a sum that overflows is.
 Partials erf_partials(const Partials& a, const Expr&) {
   const Expr infinite = equal(abs(a[0]), std::numeric_limits<double>::infinity());
   return {guarded(infinite, kTwoOverSqrtPi * exp(-(a[0] * a[0])))};

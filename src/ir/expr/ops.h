@@ -19,7 +19,7 @@ enum class Sign : std::uint8_t {
 
 enum class Parity : std::uint8_t { none, even, odd };
 
-/// What passes, bindings and pages read of an op beside its value. Where nothing is said, passes assume nothing.
+/// What passes, bindings and pages read of an op apart from its value. Where nothing is said, passes assume nothing.
 struct OpTraits {
   const char* doc = "";         // a sentence for Python's help; empty where only an operator has the op
   const char* numpy = "";       // names of NumPy's ufuncs that mean the same, with a blank between them

@@ -135,7 +135,7 @@ PowerFamily power_family(int mantissa_bits) {
 PowerTable power_table(double p, int mantissa_bits) {
   constexpr int kBias = 127, kInfinite = 255;
   const int cells = 1 << mantissa_bits;
-  // The first cell is the widest beside its centre: of four [1, 1 + 1/4] around 1 + 1/8.
+  // The first cell is the widest compared with its centre: of four [1, 1 + 1/4] around 1 + 1/8.
   const Fit fit = fit_power(p, 1, Real(1) / (2 * cells + 1), 3);
   PowerTable table;
   // (1 + s) → m: the polynomial of s = m - 1, expanded.

@@ -172,7 +172,7 @@ bool is_pole_of_parameters(const Expr& e) {
 }
 
 /// Whether `factor` may be multiplied by the 0 of a condition. One that excludes all values that parameters make
-/// infinite has no other 0, so what overflows besides is as the formula is.
+/// infinite has no other 0, so what else overflows is as the formula is.
 bool is_harmless(const Expr& factor, const Expr& condition) {
   const Expr e = shorten(factor);
   return stays_finite(e) || (is_pole_of_parameters(condition) && has_no_poles(e));

@@ -22,7 +22,7 @@
 // Products are made by ir/passes/chain_products.h: a branch that is not taken reaches none.
 //
 // A user's reduce goes by ir/passes/reduce_rules.h: as an expression of these, or with the derivatives of its states
-// beside them.
+// next to them.
 //
 // In a direction d the variable v is the feature v + t d at all k, and along(v) = d instead of 1: as for a parameter.
 #include <algorithm>
@@ -305,7 +305,7 @@ class Differentiator {
   ExprMap<Expr> seen_;
 };
 
-/// Further derivatives of prod need what first ones leave out.
+/// Higher derivatives of prod need what first ones leave out.
 Expr prepared(const Expr& e) { return shorten(smooth_products(shorten(without_ptx(e)))); }
 
 bool is_variable(Op op) {

@@ -10,7 +10,7 @@
 
 namespace mercer::ir {
 
-/// What stands for these arrays from simplification on: beside x[m, k], two more values of the pair and the feature.
+/// What stands for these arrays from simplification on: x[m, k], and two more values of the pair and the feature.
 Expr amplitude_leaf();
 Expr coef_leaf();
 /// Names become leaves, or leaves names.

@@ -4,7 +4,7 @@
 //   f(x, z) = formula(x', z', row, col)     x'[m, k] = (x[m, k] - shift[m]) * scale[m],   row[m] = value[m]
 //
 // with shift, scale and value functions of x[m], weights and parameters; z' and col are the same of z. Then derivatives
-// by x' and row are those of a formula that has no sums of one side, and x' and row are no work beside the pairs.
+// by x' and row are those of a formula that has no sums of one side, and x' and row are no work next to the pairs.
 #pragma once
 
 #include "ir/expr/expr.h"

@@ -2,7 +2,7 @@
 //
 // First derivatives are written with the product P of the terms that are not 0 and their number of zeros, which takes
 // one pass and divides by no 0, but says nothing of the slope where a term becomes 0 or ceases to be. So what is to be
-// differentiated further is read back (`smooth_products`) into values that have their slopes:
+// differentiated again is read back (`smooth_products`) into values that have their slopes:
 //
 //   product(T)   The coefficient of e_1 ... e_r in prod_k T_k, where T_k = t_k + e_1 d_1k + ... has a coefficient T[A]
 //                for each set A of the r numbers e, whose squares are 0. A reduce, whose combine multiplies such

@@ -3,7 +3,7 @@
 // separated  A state that follows nothing but itself, by a sum, a product, a maximum, a norm or a logsumexp, is one of
 //            the known reductions. A reduce of such states is an expression of those, with their derivatives: by a
 //            feature too, for what the term of one feature weighs follows from the final value.
-// moved      Any reduce along anything but a feature: beside each state its derivative b goes along, which the partial
+// moved      Any reduce along anything but a feature: each state has its derivative b with it, which the partial
 //            derivatives of the combine carry from feature to feature,
 //              b'_s = sum_j dc_s/da_j b_j + dc_s/dt_j dt_j + (what c_s reads itself)
 //            and those of `merge` and `finish` likewise. Exact where these have derivatives; by the rows of the op
