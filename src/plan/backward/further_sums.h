@@ -1,4 +1,4 @@
-// What one pass of a backward has beside its gradient.
+// What one pass of a backward has in addition to its gradient.
 #pragma once
 
 #include <string>
@@ -22,8 +22,8 @@ struct FurtherSums {
   std::string names() const;
 };
 
-/// The field of a formula's gradient, `derivative` by the points x, and beside it that of the sums by w, where these
-/// are asked for.
+/// The field of a formula's gradient, `derivative` by the points x, and that of the sums by w, where these are asked
+/// for.
 ir::FieldSplit field_of(const Expr& formula, const Expr& derivative, const FurtherSums& further,
                         double most_scale = 0);
 /// The values of the pairs that the other sums are of, the product's last.

@@ -7,7 +7,7 @@ namespace mercer::plan::cpu {
 struct Costs {
   double cycle = 0.15;            // of plan::count_pipes, of which the core makes nearly two at once
   // packed_tile
-  double packed_call = 650;       // what a call and an item of a batch take beside their points
+  double packed_call = 650;       // what a call and an item of a batch take in addition to their points
   double pack = 0.37;             // a feature of a point that is packed
   double pack_wide = 3.5;         // that of float64, in these
   double write = 0.1;             // a pair whose tile is written as it is

@@ -112,7 +112,7 @@ PairGuard guard_sums(const ir::Split& split, const PairProblem& problem) {
   const auto any = [](const std::vector<Expr>& list, auto changes) {
     return std::any_of(list.begin(), list.end(), [&](const Expr& e) { return !same(changes(e), e); });
   };
-  // Powers of a difference beside those of its sum: they are smaller by 22 binary digits.
+  // Powers of a difference next to those of its sum: they are smaller by 22 binary digits.
   const bool is_field = !problem.again.empty() || any(problem.outputs, ir::safe_powers);
   PairGuard guard;
   const auto norms = [](const Expr& e) { return ir::safe_norms(e); };

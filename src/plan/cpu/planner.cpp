@@ -237,8 +237,8 @@ UpdateSource PairPlan::continued_source(bool use_fast) const {
 bool PairPlan::pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain) const {
   if (maxima.factor == 0 || features == 0 || part_features(features) > 0) return false;
   // Costs in cycles a feature: a look at the data, of which a call must hold many, since data may turn out unfit;
-  // packing for maxima, a pass over the points. Costs in cycles a vector of pairs: bounds, and what else a tile takes
-  // beside sums. All were measured on Zen 4.
+  // packing for maxima, a pass over the points. Costs in cycles a vector of pairs: bounds, and what a tile takes in
+  // addition to sums. All were measured on Zen 4.
   const TargetInfo target = target_info(problem.target, *problem.cpu);
   const double look = 600 * pace(target), pack = 1.2 * pace(target), guard = 2.5 * pace(target);
   constexpr double kLooks = 26;
@@ -362,7 +362,7 @@ std::vector<Expr> of_outputs(const std::vector<Expr>& states, int outputs) {
   return all;
 }
 
-/// States in registers, of as many outputs as there is room for beside what the terms take.
+/// States in registers, of as many outputs as there is room for next to what the terms take.
 void plan_fold(FieldPlan& plan, const FieldProblem& problem, const ir::LowerOptions& options) {
   const TargetInfo target = target_info(problem.target, *problem.cpu);
   plan.fold = problem.field.fold;

@@ -75,10 +75,10 @@ struct PairPlan {
   /// How many features are packed at a time where panels of all `features` would take too much memory; 0 where panels
   /// hold all.
   std::int64_t part_features(std::int64_t features) const;
-  /// Whether the epilogue fits beside the accumulators: update_source() may then be asked for both in one kernel.
+  /// Whether the epilogue fits next to the accumulators: update_source() may then be asked for both in one kernel.
   bool can_fuse(bool fast) const;
   UpdateSource update_source(bool fast, bool fused = false) const;
-  /// The update kernel for further features of a tile: it adds to the accumulators that it finds.
+  /// The update kernel for more features of a tile: it adds to the accumulators that it finds.
   UpdateSource continued_source(bool fast) const;
   /// Whether a call of so many points accumulates by maxima where its data allow.
   bool pays_maxima(std::int64_t m, std::int64_t n, std::int64_t features, double least_gain = kLeastGain) const;

@@ -232,7 +232,7 @@ int fold_vectors(const ir::Program& program, std::int64_t features, Target targe
 
 FieldShape choose_field(const ir::Program& field, int outputs, std::int64_t features, const TargetInfo& info) {
   constexpr int kMostVectors = 4;
-  constexpr double kLoop = 1;  // cycles that a turn of the loop has beside
+  constexpr double kLoop = 1;  // cycles that a turn of the loop adds
   const int lanes = info.lanes(field.type);
   if (info.target == Target::interpreter) return {16, std::clamp(outputs, 1, kMostFieldOutputs), 1, false};
   const std::int64_t needed = std::max<std::int64_t>(1, ceil_div(features, lanes));

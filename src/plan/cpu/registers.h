@@ -1,4 +1,4 @@
-// Register pressure: which tile of accumulators fits beside what a program needs.
+// Register pressure: which tile of accumulators fits next to what a program needs.
 #pragma once
 
 #include <array>

@@ -164,8 +164,8 @@ class Rotator {
     std::sort(order_.begin(), order_.end(), [&](std::int32_t a, std::int32_t b) { return place_[a] < place_[b]; });
   }
 
-  /// Registers that a step takes beside those of its operands and its result, while it runs: for leaves that it cannot
-  /// read from memory, and for its parts.
+  /// Registers that a step takes on top of those of its operands and its result, while it runs: for leaves that it
+  /// cannot read from memory, and for its parts.
   int beside(const Instr& instr) const {
     int leaves = 0, others = 0;
     for (std::int32_t o : operands(instr)) {

@@ -152,7 +152,7 @@ PortUse cost_of(const ir::Program& program, const ir::Instr& instr, const Target
 }
 
 /// Index of a constant 1 that stands before instruction `user`. When there is none, it becomes the first instruction:
-/// one from further down, or a new one; `user` then follows its instruction.
+/// one from farther down, or a new one; `user` then follows its instruction.
 std::int32_t one_before(ir::Program& program, std::size_t& user) {
   const std::uint64_t bits = program.type == Dtype::float64 ? std::bit_cast<std::uint64_t>(1.0)
                                                             : std::bit_cast<std::uint32_t>(1.0f);

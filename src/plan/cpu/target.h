@@ -37,8 +37,8 @@ const TargetInfo& target_info(Target target);
 /// The target with the costs of a row; of the reference row where that has no such vectors.
 TargetInfo target_info(Target target, const CpuRow& row);
 
-/// Cycles of a multiplication beside those of the reference row: what was measured there in cycles takes so many times
-/// as many here.
+/// Cycles of a multiplication divided by those of the reference row: what was measured there in cycles takes so many
+/// times as many here.
 double pace(const TargetInfo& target);
 
 /// Cycles of ports that a program takes, per vector.

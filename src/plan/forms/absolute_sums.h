@@ -12,7 +12,7 @@ double factor_of_absolute_differences(const ir::Split& split, Dtype type = Dtype
 
 /// f' / f where the epilogue is f = c exp(r s) of the only sum s, c and r free of points; empty elsewhere.
 Expr relative_slope_of(const ir::Split& split);
-/// |f / f'| where the epilogue is f = c exp(r s) of the only sum s, c and r free of points: what beside s bounds an
+/// |f / f'| where the epilogue is f = c exp(r s) of the only sum s, c and r free of points: added to s it bounds an
 /// error of s that f does not notice, since f keeps 1e-6 (1 + |s f' / f|) of itself. Empty elsewhere.
 Expr allowance_of(const ir::Split& split);
 

@@ -109,7 +109,7 @@ double power_of_magnitude(const Expr& e) {
   return std::max(e->args[1]->value, 0.0);
 }
 
-/// a - b beside b - a, as simplify() writes what stands in a magnitude.
+/// a - b and b - a are the same, as simplify() writes what stands in a magnitude.
 bool same_magnitude(const Expr& a, const Expr& b) {
   if (same(a, b)) return true;
   return a->op == ir::Op::sub && b->op == ir::Op::sub && same(a->args[0], b->args[1]) && same(a->args[1], b->args[0]);

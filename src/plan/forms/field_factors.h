@@ -24,7 +24,7 @@ struct FieldFactors {
   explicit operator bool() const { return kind != Kind::none; }
   std::string to_text() const;
 };
-/// Powers of floats beyond it have too small values beside large ones for 16 bits
+/// Powers of floats beyond it have values that are too small next to large ones for 16 bits
 /// (kernels/cuda/gradient/row_units.cuh).
 inline constexpr double kLargestHalvesPower = 0.5;
 /// Bits of the mantissa that their table has.

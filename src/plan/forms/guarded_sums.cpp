@@ -37,7 +37,7 @@ Expr term_of(const ir::Reduction& r) {
   return {};
 }
 
-/// The leaves of one split as those of another, which has all that it computes beside its reductions and its outputs.
+/// The leaves of one split as those of another, which has all that it computes but its reductions and its outputs.
 class SameLeaves {
  public:
   SameLeaves(ir::Split& to, const ir::Split& from) : to_(to), from_(from) {

@@ -11,7 +11,7 @@ namespace mercer::plan {
 
 class WeightFactors {
  public:
-  /// Whether an expression of one feature reads w, and beside it constants at most.
+  /// Whether an expression of one feature reads w, and else constants at most.
   static bool is_weight(const Expr& e);
   void add(const Expr& e, bool divides);
   void multiply(const WeightFactors& other);

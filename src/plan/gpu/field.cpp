@@ -258,7 +258,7 @@ void plan_fold(GpuFieldPlan& plan, const ir::LowerOptions& options) {
   plan.problem.outputs = std::clamp(kAccumulatorWords / (fold.states() * words), 1, plan.problem.outputs);
 }
 
-/// A linear factor, of squares of differences, keeps the range of their sums; so does the field beside.
+/// A linear factor, of squares of differences, keeps the range of their sums; so does the extra field.
 void plan_beyond(GpuFieldPlan& plan, const ir::FieldSplit& scaled) {
   ir::FieldSplit& field = plan.problem.field;
   const auto is_linear = [&](const Expr& phi) {

@@ -91,7 +91,7 @@ struct FieldPass {
   bool few_features = false;
   int sums = 0;  // in addition, sums of so many values of the pairs, and a value times the columns
   bool with_product = false;
-  int features = 0;  // of sums by each, of the field beside; 0: there is none
+  int features = 0;  // of sums by each, of the extra field; 0: there is none
 };
 
 struct GpuFieldProblem {
@@ -124,7 +124,7 @@ struct FieldReads {
 /// Programs of φ in factors.
 struct FactorPrograms {
   ir::Program amplitude, factor, factor_by_table;
-  ir::Program beside_amplitude, beside_value;  // the field beside: a factor of the pair, and what is left
+  ir::Program beside_amplitude, beside_value;  // the extra field: a factor of the pair, and what is left
 };
 
 struct GpuFieldPlan {
@@ -153,7 +153,7 @@ struct GpuFieldPlan {
   bool has_one_output() const { return problem.weights != FieldWeights::Kind::coefficients; }
   /// Columns of coefficients of that pass.
   int columns() const { return problem.weights == FieldWeights::Kind::matrix ? 0 : problem.outputs; }
-  /// Sums of a pass, beside its results.
+  /// Sums of a pass, in addition to its results.
   int further_sums() const {
     return problem.pass.sums + (problem.pass.with_product ? problem.outputs : 0) + problem.pass.features;
   }

@@ -42,8 +42,8 @@ ir::LowerOptions options_of(const GpuPairProblem& problem, const ir::Split& spli
 
 int words(Dtype type) { return type == Dtype::float64 ? 2 : 1; }
 
-/// Operands of a point of z that a thread holds beside those of four points of x; more than a few take the registers of
-/// a fourth block.
+/// Operands of a point of z that a thread holds next to those of four points of x; more than a few take the registers
+/// of a fourth block.
 constexpr int kMostByRows = 8, kFewByRows = 4;
 static_assert(std::tuple_size_v<decltype(PairTiles::blocks_by_rows)> == kFewByRows + 1);
 
@@ -306,7 +306,7 @@ GpuTile choose_tile(const GpuPairPlan& plan, const EpilogueCosts& costs) {
   while (accumulators() * per_pair > kAccumulatorWords && tile.thread_m * tile.thread_n > 1) halve_thread(tile);
   if (problem.type == Dtype::float64) tile.tile_k = 8;
   if (problem.sizes.exact_features > 0) tile.tile_k = problem.sizes.exact_features;
-  // States of a fold, and the values beside the accumulators, take registers too.
+  // States of a fold, and the values next to the accumulators, take registers too.
   const bool heavy =
       problem.consumer == Consumer::fold || (problem.use.columns > 1 && plan.pipes.mixed_sixteenths == 0);
   const bool spare = problem.consumer == Consumer::product && operands_of_point(plan) <= kFewByRows;
@@ -528,7 +528,7 @@ std::string products_text(const GpuPairPlan& plan) {
     text += "centred by medians; squares below a third of |x|^2 + |z|^2 are computed again as differences\n";
   if (plan.problem.consumer != Consumer::store) text += "values stay in registers until they have been used\n";
   if (!plan.loss.allowance.outputs.empty())
-    text += "where norms are small beside what values may lose, which the device finds out, no pair is tested\n";
+    text += "where norms are small next to what values may lose, which the device finds out, no pair is tested\n";
   return text;
 }
 
@@ -705,7 +705,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   return plan;
 }
 
-/// Adds expanded squares to a Gauss kernel of few features. Weights scale its operands, parameters beside the squares
+/// Adds expanded squares to a Gauss kernel of few features. Weights scale its operands, parameters next to the squares
 /// its rate.
 void add_expanded(GpuPairPlan& plan, const Costs& costs) {
   const GpuPairProblem& problem = plan.problem;

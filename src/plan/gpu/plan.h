@@ -44,7 +44,7 @@ enum class Consumer : std::uint8_t { store, product, fold, nearest, field };
 /// What of a call's sizes decides the tile; calls of one class share their kernels. The batch has no say: an item alone
 /// gives the same bits.
 struct GpuSizes {
-  enum class Pairs : std::uint8_t { many, few, very_few };  // beside the multiprocessors
+  enum class Pairs : std::uint8_t { many, few, very_few };  // compared with the multiprocessors
   enum class Features : std::uint8_t { many, hundreds, several, some, few };  // above 256, 128, 32, 8
   Pairs pairs = Pairs::many;
   Features features = Features::many;

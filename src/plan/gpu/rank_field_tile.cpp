@@ -19,7 +19,7 @@ bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns, const Gradien
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                              const FieldWeights& weights, Precision precision, const Costs& costs, bool beside) {
   constexpr std::int64_t kUnit = 32, kMultiple = 8;
-  // What registers hold beside two sums of products: of 64 columns of the matrix, and of 128. Without weights there is
+  // What registers hold next to two sums of products: of 64 columns of the matrix, and of 128. Without weights there is
   // one.
   constexpr int kColumnsOfPass = 80, kFewColumnsOfPass = 40, kColumnsOfFourStages = 80;
   constexpr int kMostResidentUnits = 2;  // of weights: more of them pass by with the points, some stages at a time

@@ -17,13 +17,13 @@ inline constexpr std::int64_t kFactorsOfUnit = 32, kMostFactorUnits = 32;
 inline int factor_units(std::int64_t factors) {
   return factors <= 1 ? 0 : static_cast<int>(std::min(ceil_div(factors, kFactorsOfUnit), kMostFactorUnits));
 }
-/// Columns of v, more than one, whose product a pass has beside (BilinearTile::beside).
+/// Columns of v, more than one, whose product a pass yields as well (BilinearTile::beside).
 inline constexpr std::int64_t kMostBeside = 16;
 /// Outputs of a pass with single factors, each with so many columns.
 std::int64_t rank_outputs(std::int64_t outputs, std::int64_t columns);
 /// Whether so many outputs take less time than of stored amplitudes (plan/gpu/field.h).
 bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns, const GradientCosts& costs);
-/// The tile of that product, with those of the factors themselves beside it, or without; an empty one where it does not
+/// The tile of that product, with those of the factors themselves, or without; an empty one where it does not
 /// pay.
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                              const FieldWeights& weights, Precision precision, const Costs& costs,

@@ -38,8 +38,8 @@ std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& ampl
 /// Columns of v that are added up at once, of so many in all.
 int columns_at_once(std::int64_t columns);
 
-/// Whether the product with v is better beside such a field than by itself; `of_products`: whose values are functions
-/// of a product of matrices.
+/// Whether the product with v is better in the pass of such a field than by itself; `of_products`: whose values are
+/// functions of a product of matrices.
 bool pays_product_beside(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns, bool of_products);
 
 }  // namespace mercer::plan

@@ -15,7 +15,7 @@ namespace {
 constexpr int kRegisters = 65536;       // of a multiprocessor, 32 bits each
 constexpr int kLargestTile = 128;       // panels are padded to it (backend/cuda/runtime/panels.cpp)
 constexpr int kFewestRegisters = 128;   // a thread that has them gains nothing by more, unless it adds up many pairs
-constexpr std::int64_t kStatic = 1024;  // bytes of shared memory beside the slices: barriers, the block's place
+constexpr std::int64_t kStatic = 1024;  // bytes of shared memory next to the slices: barriers, the block's place
 
 constexpr int kRecordVersion = 2;
 

@@ -19,7 +19,7 @@ namespace mercer::plan {
 /// Whether the kernel is written for the tile, it fits the device, and results stay the plan's own bit by bit.
 bool gpu_tile_serves(const GpuPairPlan& plan, const GpuTile& tile);
 
-/// The plan's own tile, then those that are worth measuring beside it.
+/// The plan's own tile, then those that are worth measuring against it.
 std::vector<GpuTile> gpu_tile_candidates(const GpuPairPlan& plan);
 
 /// The plan with a measured tile. Throws compile for one that does not serve.

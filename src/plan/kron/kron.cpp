@@ -10,7 +10,7 @@
 namespace mercer::plan {
 namespace {
 
-/// What a vector costs a step besides its multiply-adds, in cycles: it is read, and a store keeps its port for two.
+/// What a vector costs a step on top of its multiply-adds, in cycles: it is read, and a store keeps its port for two.
 constexpr double kStepCost = 3;
 /// Elements of a block that lies by columns, enough to hide what a call of a kernel costs, and bytes of a row of it.
 constexpr std::int64_t kBlockElements = 8192, kColumnBytes = 256;

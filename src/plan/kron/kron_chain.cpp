@@ -269,7 +269,7 @@ bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_
 }
 
 /// Blocks that the shared memory of a multiprocessor holds: the device keeps 1 KB of it for each, and 1 KB more than a
-/// block may have is there. Scales of 16-bit pieces are beside what a launch asks for.
+/// block may have is there. Scales of 16-bit pieces come on top of what a launch asks for.
 std::int64_t fitting_blocks(const KronChain& chain, std::int64_t most_bytes) {
   const auto axes = static_cast<std::int64_t>(chain.axes.size());
   const std::int64_t scales = chain.has_tensor() ? axes * 4 * (1 + chain.block_threads / kWarp) : 0;

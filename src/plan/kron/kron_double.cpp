@@ -15,7 +15,7 @@ constexpr std::int64_t kLeastExtent = 12;  // of the larger one: zeros fill up t
 constexpr std::int64_t kRows = 16, kColumns = 8;  // of an instruction's result
 constexpr std::int64_t kDouble = 8;  // bytes
 constexpr std::int64_t kMostStages = 6, kLeastStages = 3;
-constexpr std::int64_t kMostHeldTiles = 8;  // tiles of outputs beside each other
+constexpr std::int64_t kMostHeldTiles = 8;  // tiles of outputs next to each other
 constexpr std::size_t kMostOptions = 12;  // that are measured
 constexpr std::int64_t kMostTiles = std::int64_t{1} << 30, kMostColumns = std::int64_t{1} << 40;
 

@@ -15,7 +15,7 @@ namespace {
 
 /// Threads of a block, and the most outputs of a factor that one takes: more of them read what they multiply again.
 constexpr std::int64_t kThreads = 256, kMostQ = 128;
-/// Threads along columns; below a warp of threads tiles shrink no further.
+/// Threads along columns; below a warp of threads tiles shrink no more.
 constexpr std::int64_t kMostGroups = 128, kWarp = 32;
 /// Shared memory of what a block multiplies at a time, of x and the factor: five blocks on a multiprocessor.
 constexpr std::int64_t kStageBytes = 40 << 10;
@@ -168,7 +168,7 @@ std::vector<Way> divide(const KronGpuProblem& problem, std::size_t most) {
   for (int first = 0; first < count; ++first)
     for (int last = first; last < std::min(count, first + kMostKronFactors); ++last) {
       KronGpuPlace place = {problem.items, problem.rows, 1, problem.columns};
-      // What stands beside may be P or Q by then; what fits the larger one fits the other.
+      // The neighbouring axes may have P or Q by then; what fits the larger one fits the other.
       for (int i = 0; i < first; ++i) place.left *= largest(problem.factors[static_cast<std::size_t>(i)]);
       for (int i = last + 1; i < count; ++i) place.right *= largest(problem.factors[static_cast<std::size_t>(i)]);
       const Run run = {first, last - first + 1};

@@ -13,7 +13,7 @@ constexpr const char* kNames[kKinds] = {
     "int_add",  "int_max", "permute", "table", "gather",  "mask",   "divide", "divide64", "root",  "root64"};
 
 constexpr PortUse kNone{};
-/// The divider, and what else has a unit of its own, stand beside the vector ports.
+/// The divider, and what else has a unit of its own, are not among the vector ports.
 constexpr PortUse divider(double cycles) { return {16, cycles}; }
 constexpr PortUse apart(double cycles) { return {32, cycles}; }
 

@@ -69,7 +69,7 @@ constexpr Costs kH200{
     // functions want warps: 3.1 ms with four blocks, 3.4 with two.
     .expanded = {.few_features = 4, .few_columns = 32, .warp_columns = 24, .blocks_columns = 16, .blocks = 4},
     // A product takes as long as an addition, or one and a half that meet others in their banks, and half-rate
-    // instructions take longer beside it. Three instructions without them save a tenth.
+    // instructions take longer next to it. Three instructions without them save a tenth.
     .differences = {.features = 128, .busy = 0.9, .symmetric_rounds = 24, .slots = 3},
     .epilogue = {.instructions = 20, .slots = 28, .gradient_slots = 64, .row_instructions = 8},
     // Reckoned: sixteen columns from whole backwards with and without a product, fewer by multiply-adds and bytes.

@@ -113,7 +113,7 @@ std::string BilinearTile::to_text() const {
   if (own_scales) text += ", a scale a column";
   if (by_warps) text += ", by warps";
   if (spreads) text += ", spreads";
-  if (further > 0) text += fmt::format(", {} further sums", further);
+  if (further > 0) text += fmt::format(", {} side sums", further);
   if (beside > 0) text += fmt::format(", {} columns of one more value", beside);
   if (weight_units > 0) text += fmt::format(", weights of {} units", weight_units);
   if (weight_matrix) text += ", weights of a matrix";

@@ -22,7 +22,7 @@ struct BilinearTile {
   int columns = 0;      // 0: the call does not run on tensor cores
   int stages = 5, cluster = 2;
   int blocks = 1;       // of a multiprocessor at once
-  int brief = 0;        // units of 32 features where that is a chunk, which needs no sums beside it: 1 or 2
+  int brief = 0;        // units of 32 features where that is a chunk, which needs no promotion: 1 or 2
   bool single = false;  // high pieces alone
   bool resident = false;  // x of a range of n stays in shared memory
   int wide = 0;         // columns of v by products of matrices; 0: few of them, otherwise
@@ -30,9 +30,9 @@ struct BilinearTile {
   bool of_values = false;  // few features: values are computed pair by pair (kernels/cuda/gemm/wide_tile.cuh)
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
   bool own_scales = false;  // every column of the product has one; else 32 of them, a block of the image, share it
-  bool spreads = false;  // squares of values times shares are added up beside (kernels/cuda/gradient/rank_field.cuh)
-  int further = 0;       // sums of so many further values beside those
-  int beside = 0;        // columns of v beside `wide`, of one more value, a multiple of 8; 0: none
+  bool spreads = false;  // squares of values times shares are added up too (kernels/cuda/gradient/rank_field.cuh)
+  int further = 0;       // sums of so many more values
+  int beside = 0;        // columns of v in addition to `wide`, of one more value, a multiple of 8; 0: none
   int weight_units = 0;  // of 32 features, of products that values are weighed with there
   bool weight_matrix = false;  // or the values of a matrix
   bool areas = false;    // stored pairs that cancel: those of areas that have many together (repair_areas.cuh)
@@ -53,8 +53,8 @@ struct BilinearTile {
       default: return wide * 132 + kNorms;
     }
   }
-  /// Bytes of shared memory, with so many values a column of the epilogue; beside them of v, where it is multiplied
-  /// with, or of features, where pairs are computed one by one.
+  /// Bytes of shared memory, with so many values a column of the epilogue; in addition those of v, where it is
+  /// multiplied with, or of features, where pairs are computed one by one.
   std::int64_t shared_bytes(int col_slots, int product_columns = 0) const;
   /// Two warpgroups that multiply and, but for that, a warp that feeds; a block alone has a warpgroup for it, whose
   /// registers go to the others. By warps all do both.

@@ -20,7 +20,7 @@ bool reads_differences(const Expr& e) {
   return std::all_of(e->args.begin(), e->args.end(), reads_differences);
 }
 
-/// Weights and parameters beside 192 registers of differences and sums spill.
+/// Weights and parameters next to 192 registers of differences and sums spill.
 bool reads_only_points(const ir::Program& update) {
   using enum ir::Site;
   return !reads_site(update, {w, row, col, param, index_i, index_j});

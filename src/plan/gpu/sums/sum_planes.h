@@ -1,5 +1,5 @@
 // Formulas with several sums. Sums that are products of matrices are computed first, each by a plan of its own, into a
-// plane of some rows m; the tile then reads them as accumulators, beside the states that it keeps itself.
+// plane of some rows m; the tile then reads them as accumulators, next to the states that it keeps itself.
 #pragma once
 
 #include <vector>
