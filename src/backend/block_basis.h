@@ -1,5 +1,5 @@
 // Long columns that a block method grows, on the CPU or a CUDA device: all that it does with numbers as many as the
-// operator has rows, beside products with it. Small matrices are the host's, column-major, in double precision.
+// operator has rows, except products with it. Small matrices are the host's, column-major, in double precision.
 #pragma once
 
 #include <cstdint>

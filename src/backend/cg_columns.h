@@ -1,4 +1,4 @@
-// Columns that conjugate gradients solve for, on the CPU or a CUDA device: all that is done with them beside products
+// Columns that conjugate gradients solve for, on the CPU or a CUDA device: all that is done with them except products
 // with the operator and the preconditioner. What a column does next is decided where it lies
 // (kernels/cuda/linalg/cg_state.h).
 #pragma once

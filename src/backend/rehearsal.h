@@ -19,7 +19,7 @@ struct Rehearsal {
   };
   Purpose purpose;
   const CudaDevice* device = nullptr;  ///< to plan for; null: that of the arrays
-  bool lists_bare_sums = false;        ///< beside the call's own kernels (plan/gpu/sums/bare_sums.h)
+  bool lists_bare_sums = false;        ///< in addition to the call's own kernels (plan/gpu/sums/bare_sums.h)
   std::vector<jit::CudaSource> sources = {};
   std::int64_t bytes = 0;
   std::vector<std::string> ways = {};  ///< that calls of pairs took (plan/gpu/ways.h)

@@ -1,4 +1,4 @@
-// What operators do with columns beside their products: rows are scaled, multiples added and points gathered.
+// What operators do with columns apart from their products: rows are scaled, multiples added and points gathered.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Small matrices of the host, column-major, in double precision: what block methods do with them beside eigenvalues.
+// Small matrices of the host, column-major, in double precision: what block methods do with them, eigenvalues apart.
 #pragma once
 
 #include <cmath>

@@ -49,7 +49,7 @@ struct FieldBlock {
   T *by_x, *by_z;                    // as x and z, added to
 };
 
-/// Values of a block of pairs beside factors of their rows and columns. Lines of columns are whole vectors.
+/// Values of a block of pairs, and factors of their rows and columns. Lines of columns are whole vectors.
 template <class T>
 struct FactorBlock {
   T* values;                         // [rows][stride]

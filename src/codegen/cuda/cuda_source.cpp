@@ -107,7 +107,7 @@ std::string streams_function(const std::vector<plan::Sides::Stream>& streams) {
   return text + "}\n";
 }
 
-/// What packing does beside writing panels (pack.cuh).
+/// What packing does in addition to writing panels (pack.cuh).
 struct Packing {
   bool panels = true, bytes = false, ranges = false, pieces = false, early = false, reads_slots = false;
 };
@@ -137,7 +137,7 @@ std::string rate_function(const GpuPairPlan& plan) {
          statements(plan.loss.rate, "outputs") + "  return outputs[0];\n}\n";
 }
 
-/// Which kernel of a plan: the tile of values, or one beside it.
+/// Which kernel of a plan: the tile of values, or one that runs with it.
 enum class TilePart : std::uint8_t { values, integers, doubles, differences };
 
 /// Sums of squares that cancel are computed again, by products of float64 themselves.
@@ -161,7 +161,7 @@ std::string consumer_text(plan::Consumer consumer) {
   }
 }
 
-/// Parameters, and what the update reads beside operands.
+/// Parameters, and what the update reads in addition to operands.
 std::string update_defines(const GpuPairPlan& plan) {
   const std::size_t params = plan.split.params.size() + plan.split.uniforms.size();
   const auto points = {Site::row, Site::col, Site::index_i, Site::index_j};

@@ -28,7 +28,7 @@ std::string cuda_quantise_points_source(Dtype points);
 /// The kernels of a plan on tensor cores (kernels/cuda/common/split_precision.cuh): `bilinear_tile`, and those that
 /// make its operands, `find_centre`, `examine`, `write_pieces` and `sample_pairs`; of at most 64 features also
 /// `write_points`. Its pairs that cancel take `repair`, `repair_areas` and `pair_tile`. Where plan.rates() there is a
-/// kernel `rated` beside it, launched first; the device decides which one leaves.
+/// kernel `rated` in addition, launched first; the device decides which one leaves.
 std::string cuda_bilinear_source(const plan::GpuPairPlan& plan, bool rated = false);
 std::string cuda_repair_source(const plan::GpuPairPlan& plan);
 /// `bilinear_tile` that stores values, where plan.keeps(); and `write_kept`, which makes operands of v.

@@ -11,7 +11,7 @@
 //  - run_steps() repeats the program: before step s, input i lies at data + s * step bytes. Outputs are written at
 //  every
 //    step to the same place; an accumulator is an input with step 0 whose array is also the output. Its cost per call
-//    is about 40 ns a primitive; each step then takes 4 ns a primitive besides the lanes' work, about two cycles per 64
+//    is about 40 ns a primitive; each step then takes 4 ns a primitive and the lanes' work, about two cycles per 64
 //    bytes and primitive (a sum of |x - z|: five cycles in all, of max(|x - z| - c, 0)^2: eight). Primitives on uniform
 //    values alone run once per call, or once per step when an operand moves.
 //  - Thread-safe; the scratch memory belongs to the calling thread.
@@ -59,7 +59,7 @@ class InterpretedProgram {
     std::uint64_t bits = 0;
     std::int32_t output = -1;        // the output it makes
     std::int32_t slot = -1;          // its block in the scratch memory
-    std::uint64_t later_inputs = 0;  // inputs (the 64th stands for all further ones) that later steps read
+    std::uint64_t later_inputs = 0;  // inputs (the 64th stands for all later ones) that later steps read
   };
   void give_outputs_their_own_instructions();
   void fuse();

@@ -83,7 +83,7 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
   const bool continues = k > 0 || source_.continues;
   auto state_at = [&](std::int64_t s) { return at(args.acc, (s * rows + r) * cols, element); };
   for (std::int64_t s = 0; s < states; ++s) {
-    // A later chunk of a sum starts at zero beside the running total.
+    // A later chunk of a sum starts at zero next to the running total.
     const bool beside = continues && source_.promoted[s];
     row.outputs[s] = beside ? at(row.partial.data(), s * cols, element) : state_at(s);
     if (source_.promoted[s]) std::memset(row.outputs[s], 0, cols * element);

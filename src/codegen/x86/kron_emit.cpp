@@ -25,7 +25,7 @@ using plan::KronStepSource;
 
 /// Multiply-adds that are written out between two jumps.
 constexpr std::int64_t kMostUnrolled = 512;
-/// Cycles of a block besides its sums: pointers, counters, the first loads.
+/// Cycles of a block in addition to its sums: pointers, counters, the first loads.
 constexpr double kBlockCost = 8;
 /// Cycles from a multiply-add to the next one on the same sum.
 constexpr double kLatency = 4;
@@ -177,7 +177,7 @@ class KronEmitter {
     const int tail = static_cast<int>(m_.columns % lanes_);
     struct Choice {
       double cost = std::numeric_limits<double>::infinity();
-      int each = 1, last = 0;  // vectors of a block; whole ones beside the tail
+      int each = 1, last = 0;  // vectors of a block; whole ones next to the tail
     } best;
     const int most = wide() ? 4 : 3;
     for (int each = 1; each <= most; ++each)

@@ -331,7 +331,7 @@ class UpdateEmitter {
   void run_epilogue() {
     const int accumulators = states_ * s_.tile.rows * s_.tile.vectors;
     const int group = plan::fused_group(s_.epilogue, s_.tile, states_, info_);
-    if (group == 0) fail(ErrorKind::compile, "codegen: the epilogue does not fit beside the accumulators.");
+    if (group == 0) fail(ErrorKind::compile, "codegen: the epilogue does not fit next to the accumulators.");
     ProgramEmitter emitter(a, s_.epilogue, s_.tile.vectors, register_range(accumulators, info_.registers), group);
     a.mov(a.out, a.qword[a.rsp + kOutSlot]);
     MERCER_LOAD(out_stride, UpdateArgs, pair);

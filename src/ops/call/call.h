@@ -37,7 +37,7 @@ bool same_view(const Tensor& a, const Tensor& b);
 
 /// An element type of points.
 void check_input(const char* op, const char* name, const Tensor& tensor, int least_axes);
-/// An input besides x and z that is converted to the computing type, but neither widened to it nor narrowed.
+/// An input other than x and z that is converted to the computing type, but neither widened to it nor narrowed.
 void check_computing_type(const char* op, const char* name, const Tensor& tensor, Dtype type);
 /// w, row or col: any such type, but for whole numbers that the computing type may not have.
 void check_side(const char* op, const char* name, const Tensor& tensor, Dtype type);
@@ -56,7 +56,7 @@ Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch);
 /// A call after its checks.
 class PairCall {
  public:
-  /// `swap`: run the formula with its sides swapped (x and z exchanged as well). `extra` are shapes of further batched
+  /// `swap`: run the formula with its sides swapped (x and z exchanged as well). `extra` are shapes of other batched
   /// arrays (leading axes). What it is given must outlive it.
   PairCall(const char* op, const Formula& f, const Tensor& x, const Tensor* z, const Arguments& arguments, bool swap,
            const std::vector<Shape>& extra = {});

@@ -140,7 +140,7 @@ class SampleCall {
     }
   }
 
-  /// A parameter's shape: its own axis beside the axes of a batch.
+  /// A parameter's shape: its own axis next to the axes of a batch.
   Shape parameter_shape() const {
     Shape shape(batch_.size(), 1);
     shape.insert(shape.begin(), std::max<std::int64_t>(stage_.extent, 1));

@@ -9,7 +9,7 @@
 
 namespace mercer::ops {
 
-/// A store has kernels besides those of the calls: of bare sums, for first calls of other formulas
+/// A store has kernels in addition to those of the calls: of bare sums, for first calls of other formulas
 /// (plan/gpu/sums/bare_sums.h).
 enum class SourcesOf : bool { calls, store };
 

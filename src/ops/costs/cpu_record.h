@@ -1,4 +1,4 @@
-// Measured costs of a processor as the store keeps them, and beside a row of the table.
+// Measured costs of a processor as the store keeps them, and next to a row of the table.
 #pragma once
 
 #include <optional>

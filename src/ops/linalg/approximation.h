@@ -19,7 +19,7 @@ struct Pairs {
 
 class Approximation {
  public:
-  /// `columns`: room for long columns beside `most` of results.
+  /// `columns`: room for long columns next to `most` of results.
   Approximation(const char* op, const Operator& a, std::int64_t columns, std::int64_t most, std::uint64_t seed,
                 Context& context);
 
@@ -34,7 +34,7 @@ class Approximation {
   };
   Orthonormal orthonormalise(std::int64_t count);
 
-  /// What P is beside U and l, which are those of B B^T - shift for the first columns B.
+  /// What P is apart from U and l, which are those of B B^T - shift for the first columns B.
   struct Law {
     std::vector<double> ridges;
     bool is_relative = false;

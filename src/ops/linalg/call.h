@@ -36,7 +36,7 @@ class DenseCall {
 
   /// b [..., n, k] or [n]; the batch is known from then on.
   void right_hand_side(const Tensor& b);
-  /// A further input with the leading axes of a, such as pivots.
+  /// Another input with the leading axes of a, such as pivots.
   void input(const char* name, const Tensor& tensor, Dtype dtype, const Shape& rest);
   /// An output of this shape; `in_place_of`: the input whose very view it may be.
   void output(const char* name, const Tensor& out, Dtype dtype, const Shape& expected,

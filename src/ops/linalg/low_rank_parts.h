@@ -1,4 +1,4 @@
-// What preconditioners of low rank are made of: an approximation U diag(l) U^T of k, and the ridges beside it.
+// What preconditioners of low rank are made of: an approximation U diag(l) U^T of k, and the ridges added to it.
 //
 //   P = U diag(l) U^T + (least + ridge) (1 - U U^T),   of k + ridge, l and ridge summed on U;
 //   Nystrom's is P / (least + ridge), with what is left of k taken for its least eigenvalue; others have least = 0

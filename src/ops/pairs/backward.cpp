@@ -1,4 +1,4 @@
-// Backwards: gradients whose pairs weigh the product of two factors, or a matrix, and what the same pass has beside.
+// Backwards: gradients whose pairs weigh the product of two factors, or a matrix, and what else the same pass yields.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -22,7 +22,7 @@ using ops::Shape;
 
 namespace {
 
-/// An output of this shape behind the batch, `further` inputs beside the call's.
+/// An output of this shape behind the batch, `further` inputs in addition to the call's.
 void check_result(const PairCall& call, const Tensor& out, const Shape& shape,
                   const std::vector<const Tensor*>& further) {
   ops::check_output_type(call.op(), out, call.type());
@@ -262,7 +262,7 @@ class CpuBackward {
   const PairCall& call_;
   const plan::FurtherSums& further_;
   std::int64_t factors_;  // 0: a matrix
-  int planes_count_ = 0, first_further_ = 0;  // planes that are made; the first of those beside the fields
+  int planes_count_ = 0, first_further_ = 0;  // planes that are made; the first of those that no field reads
   std::shared_ptr<const cpu::PairProgram> pairs_;
   Program main_, product_, beside_, factor_;
 };

@@ -12,7 +12,7 @@ namespace mercer::ops {
 
 class BackwardCall {
  public:
-  /// What is asked for beside the gradient.
+  /// What is asked for in addition to the gradient.
   struct Wanted {
     std::vector<std::string> by;  // parameters, and "row"
     bool product = false, weights = false, without_weight = false;  // BesideGradient

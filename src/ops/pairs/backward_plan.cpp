@@ -156,9 +156,9 @@ class Planner {
     return pays_passes(on_cuda(), request_.k, columns, request_.passes);
   }
 
-  /// Whether gradients by w are made of those by the points. Sums by w beside a field round less in float32: points of
-  /// few features, of which narrow kernels see a small part at a time, have those. On CPUs, where such sums come beside
-  /// one field, a second field for their sake is more.
+  /// Whether gradients by w are made of those by the points. Sums by w in a field's pass round less in float32: points
+  /// of few features, of which narrow kernels see a small part at a time, have those. On CPUs, where such sums come
+  /// with one field, a second field for their sake is more.
   bool makes_weights() const {
     if (!request_.has_w || !wants("w") || request_.m == 0 || request_.n == 0 || request_.k == 0) return false;
     if (request_.type == Dtype::float32 && has_few_features()) return false;

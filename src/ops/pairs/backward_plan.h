@@ -49,7 +49,7 @@ enum class PassRows : std::uint8_t { x, z, both };
 struct BackwardPass {
   enum class Verb : std::uint8_t {
     point_form,         // goes on with a formula of other points (ir/passes/point_form.h)
-    product_backward,   // the field of the rows, and sums beside it; the weights are u v'
+    product_backward,   // the field of the rows, and side sums; the weights are u v'
     pairwise_backward,  // the same of a matrix of weights
     both_sides,         // the fields of x and of z, of pairs made once, and the product with u (plan/cpu/sum_field.h)
     linear_form,        // the same as products of matrices (plan/forms/linear_form.h)
@@ -77,7 +77,7 @@ const char* name_of(PassRows rows);
 std::vector<BackwardPass> plan_backward(const BackwardRequest& request);
 /// The list for mercer.parameter_gradient: of product_backward, pairwise_backward and sums alone.
 std::vector<BackwardPass> plan_parameter_gradient(const BackwardRequest& request);
-/// Leaves by whose derivatives a pass adds up sums beside its field, where these parameters have axes or lie on a
+/// Leaves by whose derivatives a pass adds up side sums, where these parameters have axes or lie on a
 /// device: others in an exponent become numbers of the formula that runs.
 SummedLeaves summed_leaves(const Formula& formula, const std::vector<std::string>& arrays);
 /// What the ways of the gradients by both sides say of it on CPUs; empty where there is nothing to choose.

@@ -1,4 +1,4 @@
-// What a pass over the pairs adds up beside its field.
+// What a pass over the pairs adds up in addition to its field.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace mercer::ops {
 
-/// Sums that a pass adds up beside its field, but for those by w, at most: registers hold no more.
+/// Sums that a pass adds up in addition to its field, but for those by w, at most: registers hold no more.
 inline constexpr std::size_t kMostSums = 8;
 
 /// The leaves of a formula by whose derivatives sums can be.
@@ -20,7 +20,7 @@ struct SummedLeaves {
   }
 };
 
-/// Which of the results that are asked for one pass has beside the field.
+/// Which of the results that are asked for one pass has in addition to the field.
 struct PassParts {
   bool sums = true, weights = true, product = true;
 };

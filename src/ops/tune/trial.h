@@ -17,7 +17,7 @@ struct AskedPlan {
   std::string key;    // of the store
   std::string title;  // what it computes, for people
   Choice model, taken;
-  /// What is worth measuring beside `taken`, itself the first.
+  /// What is worth measuring against `taken`, itself the first.
   std::function<std::vector<Choice>()> candidates;
 };
 

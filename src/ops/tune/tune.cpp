@@ -118,7 +118,7 @@ class Tuner {
     run(chosen());  // the call's outputs are what later calls make
   }
 
-  /// Plans the call with a choice, and adds what is worth measuring beside it. Returns the first that is new.
+  /// Plans the call with a choice, and adds what is worth measuring against it. Returns the first that is new.
   Candidates::iterator add_around(const std::string& record) {
     Trial trial;
     trial.record = record;

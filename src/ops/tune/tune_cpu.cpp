@@ -1,7 +1,7 @@
 // What vector instructions cost on this processor, measured and kept:
 //
 //   the clock, by two chains that must agree → loops of one, two and three kinds of instructions → times
-//   times → ports (plan/cpu/fit_ports.h) → a row, in the store and beside the table's
+//   times → ports (plan/cpu/fit_ports.h) → a row, in the store and next to the table's
 #include <fmt/format.h>
 
 #include "core/error.h"

@@ -16,7 +16,7 @@
 namespace mercer {
 namespace {
 
-/// Numbers that were measured, beside those of the generation.
+/// Numbers that were measured, next to those of the generation.
 std::string table_of(const plan::Costs& own, const plan::Costs& generation) {
   std::map<std::string_view, double> others;
   plan::each_cost(generation,

@@ -103,7 +103,7 @@ class Contraction {
       is_mild_ = all_within(kMildFeatures, row.data(), padded_);
     }
   }
-  /// Whether pairs with these values in the first planes add zeros alone, where further planes are kMildFactors.
+  /// Whether pairs with these values in the first planes add zeros alone, where the other planes are kMildFactors.
   bool adds_nothing(const std::vector<double>& known) const {
     bool has_zero = false;
     for (const int slot : plan_.scale_slots) {

@@ -35,7 +35,7 @@ class Eigensolver {
     else if (overwrite_a && a_serves)
       place_ = Place::a;
     if (place_ == Place::scratch) matrix_memory_ = layout_.add<T>({n, n});
-    // Vectors of a range have a place of their own beside the matrix.
+    // Vectors of a range have a place of their own next to the matrix.
     v_direct_ = !all_ && v_serves && item<T>(job, v, 0).is_column_major();
     if (wants_vectors_ && !all_ && !v_direct_) vector_memory_ = layout_.add<T>({n, w.rows});
     size_ = all_ ? lapack_.syevd_scratch<T>(wants_vectors_, n) : lapack_.syevr_scratch<T>(wants_vectors_, n);

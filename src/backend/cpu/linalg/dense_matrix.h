@@ -1,4 +1,4 @@
-// A strided matrix of the host, and what linear algebra does to it beside LAPACK: copies that look for NaN, fills,
+// A strided matrix of the host, and what linear algebra does to it apart from LAPACK: copies that look for NaN, fills,
 // triangular solves in any layout.
 #pragma once
 

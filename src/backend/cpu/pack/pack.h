@@ -55,7 +55,7 @@ struct PackPrograms {
   Side x, z;
 };
 
-/// What the float64 programs of one panel read besides its features.
+/// What the float64 programs of one panel read in addition to its features.
 struct PanelInputs;
 
 /// True when every value is 0 or of one of these magnitudes.

@@ -30,7 +30,7 @@ struct Points {
   std::int64_t index_offset = 0;                      // of i or j
 };
 
-/// What a group of batch items shares besides the parameters of the accumulation.
+/// What a group of batch items shares in addition to the parameters of the accumulation.
 struct PairItem {
   Points x, z;
   const double* weights = nullptr;  // [K], or null when the formula reads none

@@ -1,4 +1,4 @@
-// A second look at a tile: pairs whose sums left the range, or are so small beside their points that they lost digits
+// A second look at a tile: pairs whose sums left the range, or are so small next to their points that they lost digits
 // (plan/cpu/guard.h), are computed again.
 //
 //   float32   in float64, whose tiles have a second look of their own

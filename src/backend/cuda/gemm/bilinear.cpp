@@ -299,7 +299,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   }
   launch_products(kernels_.products.tile, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
   if (plan.problem.use.subtracts) return;
-  // Repairs of many features do not overlap: when put beside the last tiles, they took a tenth longer.
+  // Repairs of many features do not overlap: when they ran during the last tiles, they took a tenth longer.
   const Overlap overlap = tile.brief > 0 ? Overlap::blocks : Overlap::none;
   pack_left(overlap, workspace);
   launch_overlapping(kernels_.products.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);

@@ -30,7 +30,7 @@ class SplitProducts : public MatrixProducts {
   void fold(const PairArguments& group, const Workspace& workspace) const override;
   /// What their tile is told of a group.
   BilinearArguments products(const PairArguments& group, const Workspace& workspace) const;
-  /// The products with many columns of v alone, whatever the device found out, and with those beside.
+  /// The products with many columns of v alone, whatever the device found out, and with the extra ones.
   void multiply(const BilinearArguments& products, const Workspace& workspace,
                 const ColumnsBeside& beside = {}) const;
   const float* centre(const Workspace& workspace) const { return workspace.at<float>(centre_); }

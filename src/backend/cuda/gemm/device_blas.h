@@ -1,4 +1,4 @@
-// What block methods ask of a device beside products with their operator: cuBLAS, strided copies, transfers, all in one
+// What block methods ask of a device except products with their operator: cuBLAS, strided copies, transfers, all in one
 // stream. Nothing waits but `wait`.
 #pragma once
 

@@ -53,7 +53,7 @@ struct FieldRange {
   bool several() const { return count < all; }  // there are other ranges
 };
 
-/// What is contracted: the points of the pairs, or v, beside which no factor reads x.
+/// What is contracted: the points of the pairs, or v, with which no factor reads x.
 PairJob contraction_of(const PairJob& job, const FieldJob& operands) {
   PairJob own = job;
   if (!operands.has_v()) return own;
@@ -66,7 +66,7 @@ PairJob contraction_of(const PairJob& job, const FieldJob& operands) {
   return own;
 }
 
-/// The fields of a gradient: its own, and one beside, of the same values of the pairs, or null.
+/// The fields of a gradient: its own, and an extra one, of the same values of the pairs, or null.
 struct FieldsOfPairs {
   const FieldKernels *own, *beside;
 
@@ -117,7 +117,7 @@ class FieldLaunch {
     std::int64_t row_bytes = (stores ? planes_bytes : 0) + (together ? 0 : operand_bytes);
     if (operands.has_v()) row_bytes = ceil_div(row_bytes, kPartsOfValues);
     const std::int64_t fitting = row_bytes > 0 ? rows_of_part(job, row_bytes) : job.x.count;
-    // The rows of a range are reckoned without further planes.
+    // The rows of a range are reckoned without the other planes.
     rows_ = range.rows == 0 ? fitting : before_ > 0 ? std::min(range.rows, fitting) : range.rows;
     rows_ = std::min(rows_, kMostBlocks * tile_rows / kPadding * kPadding);
     if (operands.has_v() && range.rows == 0) rows_ = alike_rows(rows_);
@@ -297,7 +297,7 @@ class FieldLaunch {
     return a;
   }
 
-  const FieldKernels& field_;  // whose parameters, and values of them, the one beside has too
+  const FieldKernels& field_;  // whose parameters, and values of them, the extra one has too
   const plan::GpuFieldPlan& plan_;
   const PairJob& job_;
   const FieldJob& operands_;

@@ -1,4 +1,4 @@
-// What a backward has beside its field, of pairs that are stored some rows at a time
+// What a backward has in addition to its field, of pairs that are stored some rows at a time
 // (kernels/cuda/gradient/stored_sums.cuh).
 #pragma once
 

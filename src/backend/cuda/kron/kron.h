@@ -46,7 +46,7 @@ struct KronAddresses {
   std::vector<const char*> factors;
 };
 
-/// What a call uses besides its arrays.
+/// What a call uses in addition to its arrays.
 struct KronTools {
   /// The program's key: equal for calls that differ in nothing but addresses of the same alignment.
   const std::string& key;

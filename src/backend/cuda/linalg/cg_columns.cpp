@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kThreads = 256, kRowsOfPart = 8 * kThreads, kMostParts = 64;
 
-/// What columns said of themselves some rounds ago. The device is never waited for while it has no further round to
+/// What columns said of themselves some rounds ago. The device is never waited for while it has no other round to
 /// work on: the host looks at the flags of a round when the next one is in the stream.
 class LateFlags {
  public:

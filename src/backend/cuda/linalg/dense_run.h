@@ -40,7 +40,7 @@ struct DenseHome {
   bool is_callers = false;
 };
 
-/// What a call needs beside its matrices.
+/// What a call needs in addition to its matrices.
 struct DenseNeeds {
   const DenseArray* a = nullptr;
   const DenseArray* home = nullptr;  // where matrices that go one by one may be worked on

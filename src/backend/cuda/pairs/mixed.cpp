@@ -11,12 +11,12 @@ constexpr std::int64_t kWarp = 32, kStartThreads = 256, kRangeThreads = 512, kQu
 constexpr int kSampleBlocks = 64;  // of 32 pairs
 constexpr std::int64_t kFloat = sizeof(float);
 constexpr std::int64_t kPiecesThreads = 256, kPiecesFeatures = 64;
-constexpr std::int64_t kFeedingThreads = 128;  // beside those of a tile of differences
+constexpr std::int64_t kFeedingThreads = 128;  // in addition to those of a tile of differences
 
 /// A repaired pair reads 64 bytes a feature: this many of 1024 features take what the integers save of 10^9 pairs.
 constexpr std::int64_t kMostRepairs = 1 << 18;
 
-/// Whether panels have the points' own features, and nothing beside them.
+/// Whether panels have the points' own features, and nothing else.
 bool reads_plain_points(const plan::GpuPairPlan& plan) {
   return plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams) &&
          plan.programs.row_slots == 0 && plan.programs.col_slots == 0;

@@ -71,7 +71,7 @@ void select_stored(const PairKernels& kernels, const PairJob& job, const Neighbo
   }
 }
 
-/// Candidates of a row that are kept beside those wanted, where their values are not the last word.
+/// Candidates of a row that are kept in addition to those wanted, where their values are not the last word.
 std::int64_t spare(const plan::GpuPairPlan& plan, std::int64_t count) {
   constexpr std::int64_t kLeast = 8;
   return plan.recomputes() ? std::max(kLeast, count / 4) : 0;

@@ -54,7 +54,7 @@ struct FieldJob {
 /// How kernels that take 16 bytes of a row or column at once read a matrix [M, N]; padded: not where it lies.
 plan::StoredValues lie_of(const PairJob& job, const JobOperand& matrix);
 /// `field` is null where the kernels of `pairs` do all: of few features, or of a linear factor with `rows`. `beside`:
-/// of the field beside, of the same values of the pairs, where `field` has one.
+/// the kernels of the extra field, of the same values of the pairs, where `field` has one.
 void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands,
               const FieldKernels* beside = nullptr);
 

@@ -17,7 +17,7 @@ struct Costs;
 
 namespace mercer::cuda {
 
-/// `elements` further on; null stays null.
+/// `elements` farther on; null stays null.
 inline const void* shifted(const void* data, std::int64_t elements, Dtype dtype) {
   if (data == nullptr) return nullptr;
   return static_cast<const char*>(data) + elements * static_cast<std::int64_t>(size_of(dtype));

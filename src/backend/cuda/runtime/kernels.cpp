@@ -53,7 +53,7 @@ Kernel load(const jit::CudaBinary& binary, const char* function, const PairJob& 
 bool comes_first(const PairJob& job) { return job.rehearsal() == nullptr && job.queue->trial == nullptr; }
 
 /// Whether a quick kernel should lose less in this call than its compilation saves, a quarter of a second and more.
-/// What first calls of 1.07e9 pairs times features took beside the compiler, loading included, allows 0.3 s here.
+/// What first calls of 1.07e9 pairs times features took apart from the compiler, loading included, allows 0.3 s here.
 bool wants_quick_kernels(const PairJob& job, FirstCall first) {
   if (first == FirstCall::full) return false;
   constexpr double kMost = 1e11;  // pairs times features
@@ -230,8 +230,8 @@ PairSources pair_sources(const plan::GpuPairPlan& plan, Dtype points, Dtype out,
   } else if (!plan.few.mma_rhs && !problem.use.subtracts && (!doubles || plan::leaves_pairs(plan)))
     sources.common.tile = named("tile", codegen::cuda_pair_source(plan));
   if (problem.gradient.stored_sums) {
-    sources.common.stored_sums = named("sums beside", codegen::cuda_stored_sums_source(*problem.gradient.stored_sums));
-    sources.common.field_uniforms = named("uniforms of sums beside", uniforms_of(*problem.gradient.stored_sums));
+    sources.common.stored_sums = named("side sums", codegen::cuda_stored_sums_source(*problem.gradient.stored_sums));
+    sources.common.field_uniforms = named("uniforms of side sums", uniforms_of(*problem.gradient.stored_sums));
   }
   if (!plan.input.direct) {
     sources.common.pack_x = named("pack x", codegen::cuda_pack_source(plan, true, points));

@@ -22,7 +22,7 @@ struct PackedPanels {
   std::int64_t values = 0, slots = 0;     // places in the workspace
 };
 
-/// What packing leaves beside panels, null where nobody wants it: ranges of the packed sets
+/// What packing leaves in addition to panels, null where nobody wants it: ranges of the packed sets
 /// (kernels/cuda/pack/panel_range.cuh), pieces of their values (kernels/cuda/pack/difference_pieces.cuh). Or panels are
 /// left to whoever wants them so (mixed.h, bilinear.h), and there are slots and weights alone.
 struct PanelRanges {

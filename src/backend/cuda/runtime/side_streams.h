@@ -1,4 +1,4 @@
-// Streams beside the caller's, for independent parts of one call:
+// Streams in addition to the caller's, for independent parts of one call:
 //
 //   caller  ──┬───────── part 0 ─────────┬──
 //             ├── wait ─ part 1 ─ record ┤
