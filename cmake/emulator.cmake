@@ -6,7 +6,7 @@ add_library(emulated_driver SHARED ${emulator_source}/driver.cpp ${emulator_sour
 target_link_libraries(emulated_driver PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 set_target_properties(emulated_driver PROPERTIES OUTPUT_NAME cuda SOVERSION 1)
 add_library(emulated_nvrtc SHARED ${emulator_source}/nvrtc.cpp ${emulator_source}/translate.cpp)
-# Most kernels run for less time than their compiler does: -Og takes a sixth off both together, beside -O1.
+# Most kernels run for less time than their compiler does: -Og takes a sixth off both together, compared with -O1.
 # What every kernel includes is most of what its compiler reads, so it is precompiled where the compiler is GCC; others
 # find the header itself.
 set(emulator_options -std=c++20 -Og -w -fPIC -mavx2 -mfma -mf16c -ffp-contract=off -fno-strict-aliasing
@@ -28,7 +28,7 @@ target_compile_definitions(emulated_nvrtc PRIVATE
   "EMULATOR_LAUNCHER=\"${emulator_launcher}\"" "EMULATOR_COMPILER=\"${CMAKE_CXX_COMPILER}\""
   "EMULATOR_OPTIONS=\"${emulator_options}\"")
 set_target_properties(emulated_nvrtc PROPERTIES OUTPUT_NAME nvrtc SOVERSION 13)
-# cuSOLVER, and cuBLAS beside it: one file of functions under both names.
+# cuSOLVER and cuBLAS: one file of functions under both names.
 foreach(name IN ITEMS cusolver cublas)
   add_library(emulated_${name} SHARED ${emulator_source}/solver.cpp)
   target_link_libraries(emulated_${name} PRIVATE mercer_core test_source_folder GTest::gtest)

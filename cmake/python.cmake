@@ -1,5 +1,5 @@
 # The Python module mercer._mercer. The stages' objects are linked into it, and the one shared library they need (fmt)
-# is installed beside it, so that a wheel carries all it uses.
+# is installed next to it, so that a wheel carries all it uses.
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module ${SKBUILD_SABI_COMPONENT})
 execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir OUTPUT_STRIP_TRAILING_WHITESPACE
                 OUTPUT_VARIABLE nanobind_ROOT COMMAND_ERROR_IS_FATAL ANY)
