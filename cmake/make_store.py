@@ -19,7 +19,7 @@ LISTS = ("architecture", "dtype", "layout", "shape", "verb", "formula")
 
 
 def read_list(path: pathlib.Path) -> tuple[dict[str, list[list[str]]], int]:
-    """The words behind each kind of line, and the cap in bytes."""
+    """The words after each kind of line, and the cap in bytes."""
     rows: dict[str, list[list[str]]] = {kind: [] for kind in LISTS}
     cap = 0
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):

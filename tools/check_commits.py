@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Subjects of commits have at most 72 characters, no full stop, and an empty line behind them.
+"""Subjects of commits have at most 72 characters, no full stop, and an empty line after them.
 
 tools/check_commits.py [RANGE]       commits of a range, by default those that main has not
 tools/check_commits.py --file FILE   one message, for git's hook commit-msg
@@ -34,7 +34,7 @@ def faults(message: str) -> list[str]:
     if subject.startswith(OF_GIT):
         found.append("a commit that mends another one is to be folded into it")
     if len(lines) > 1 and lines[1].strip():
-        found.append("the line behind the subject must be empty")
+        found.append("the line after the subject must be empty")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Directives that print Mercer's own tables, so that the documentation cannot fall behind the code.
+"""Directives that print Mercer's own tables, so that the documentation cannot go out of date.
 
 ``{zoo-table} metrics``, ``{zoo-table} kernels``: the rows of src/formula/zoo.cpp, from the package.
 ``{env-table}``: the environment variables, read from src/core/system/env.cpp.

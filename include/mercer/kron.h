@@ -26,7 +26,7 @@
 /// - **Results**: Equal from run to run, whatever the number of threads. float32 and float64: neighbouring tiny factors
 ///   may be multiplied out first, and each factor rounds once for each of its P_i terms, so |error| <= (P1 + ... + PN +
 ///   2 N + 2) u (|alpha| |X| (|F1| (x) ... (x) |FN|) + |beta| |Y|), u the rounding unit of the computing type, and one
-///   rounding to 16 bits behind it. Where tensor cores multiply, on CUDA for all but float64 and whole numbers, u is
+///   rounding to 16 bits at the end. Where tensor cores multiply, on CUDA for all but float64 and whole numbers, u is
 ///   2^-22 and 2^-26 |alpha| max |x| P1 max |F1| ... PN max |FN| is added, max |x| of the row: docs/kernels/kron.md
 ///   derives both. In float32, values of x, of factors and between two factors whose magnitudes are below 2^-104 may
 ///   err by another 2^-126 each. Infinities may become NaN there.

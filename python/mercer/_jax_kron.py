@@ -10,7 +10,7 @@ read backwards it gives all gradients at once. With G the cotangent,
     by x    alpha G (F1' (x) ... (x) FN')
     by F_i  alpha times the sum over m, l, r of T_i[m, l, p, r] S_i[m, l, q, r]
 
-T_i is x with the factors behind i applied, S_i is G with the transposes of those before it: each
+T_i is x with the factors after i applied, S_i is G with the transposes of those before it: each
 takes one more factor than the next one, and nothing has the size of the Kronecker product.
 """
 
@@ -258,7 +258,7 @@ def _row_gradients(
         (shape[-1], shape[-2]) if turn else (shape[-2], shape[-1])
         for shape, turn in zip(extents, turns, strict=True)
     ]
-    behind = [math.prod(q for _, q in sides[i + 1 :]) for i in range(len(sides))]
+    after = [math.prod(q for _, q in sides[i + 1 :]) for i in range(len(sides))]
     places = [i for i in range(len(factors)) if wanted[1 + i]]
     found: list[Any] = [None] * len(wanted)
     if not places:
@@ -266,13 +266,13 @@ def _row_gradients(
         return found
     partial, t = [x] * len(factors), x
     for i in range(len(factors) - 1, places[0], -1):
-        t = partial[i - 1] = _along(t, factors[i], turns[i], sides[i], behind[i])
+        t = partial[i - 1] = _along(t, factors[i], turns[i], sides[i], after[i])
     s = g
     for i, (p, q) in enumerate(sides):
         if wanted[1 + i]:
-            found[1 + i] = _contracted(partial[i], s, p, q, behind[i])
+            found[1 + i] = _contracted(partial[i], s, p, q, after[i])
         if wanted[0] or i < places[-1]:
-            s = _along(s, factors[i], not turns[i], (q, p), behind[i])
+            s = _along(s, factors[i], not turns[i], (q, p), after[i])
     found[0] = s if wanted[0] else None
     return found
 

@@ -36,13 +36,13 @@ from mercer._jax_sharding import Rule, factors, partitioned
 
 # JAX's own choice for float32 keeps eleven binary digits on GPUs.
 FULL = jax.lax.Precision.HIGHEST
-# Axes behind the leading ones; of a parameter ("p:name") there are none.
+# Axes after the leading ones; of a parameter ("p:name") there are none.
 _TRAILING = {"x": 2, "z": 2, "row": 1, "col": 1, "w": 1, "u": 2, "v": 2, "amplitude": 2, "coef": 2}
 _MATRICES = ("u", "v", "amplitude", "coef")
 _OPERATIONS = {
     "pairwise": "pairwise", "product": "kernel_product", "gradient": "product_gradient",
 }  # fmt: skip
-# What the axes behind the leading ones run over (_jax_sharding).
+# What the axes after the leading ones run over (_jax_sharding).
 _FACTORS = {
     "x": "mk", "z": "nk", "row": "m", "col": "n", "w": "k", "u": "me", "v": "ne",
     "amplitude": "mn", "coef": "on", "p": "", "t": "mk", "s": "nk",
@@ -75,7 +75,7 @@ class Form:
         return self.along[int(name[1:])] if name[0] == "d" else "p" if name[1:2] == ":" else name
 
     def own_axes(self) -> str:
-        """The factors of the result's axes behind the leading ones."""
+        """The factors of the result's axes after the leading ones."""
         if self.kind == "field":
             return "ok" if self.wrt == "w" else "omk"
         return {"pairwise": "mn", "product": "me", "gradient": "mk"}[self.kind]
@@ -465,7 +465,7 @@ def rule_of(
     whole: Sequence[str] = (),
     combine: str = "sum",
 ) -> Rule:
-    """How a call is divided; `results` are the axes of each behind the leading ones."""
+    """How a call is divided; `results` are the axes of each after the leading ones."""
     shapes = [o.shape for o in operands]
     batch = form.batch(shapes)
     given = (

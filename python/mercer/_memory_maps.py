@@ -1,4 +1,4 @@
-"""Files behind arrays: reading a memory map past the end of its file would end the process."""
+"""Files that back arrays: reading a memory map past the end of its file would end the process."""
 
 from __future__ import annotations
 

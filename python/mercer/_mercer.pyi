@@ -1369,7 +1369,7 @@ def set_cuda_store(folder: str) -> None:
     """Names the folder of GPU kernels that came with the package."""
 
 def finish_compiling() -> None:
-    """Waits for all GPU kernels that are still compiled behind first calls."""
+    """Waits for all GPU kernels that are still compiled after first calls."""
 
 def cache_path() -> str:
     """The folder of compiled kernels (MERCER_CACHE_DIR)."""

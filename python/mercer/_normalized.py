@@ -1,6 +1,6 @@
 """Products whose weights of a row add up to one: ``kernel_product(..., normalize=)``.
 
-With a column of ones behind v, one pass over the pairs gives numerator and denominator, so that
+With a column of ones after those of v, one pass over the pairs gives numerator and denominator, so that
 what both share cancels:
 
     out[m] = sum_n e_mn v_n / sum_n e_mn        e = f            "sum"

@@ -89,18 +89,18 @@ def intermediates(
     kept: list[_typing.Any] = []
     for i in reversed(range(len(sides))):
         before = _math.prod(side.shape[-2] for side in sides[:i])
-        behind = _math.prod(side.shape[-1] for side in sides[i + 1 :])
-        rows = _multiply_along(rows, sides[i], before, behind)
+        after = _math.prod(side.shape[-1] for side in sides[i + 1 :])
+        rows = _multiply_along(rows, sides[i], before, after)
         kept.insert(0, rows.swapaxes(-1, -2) if left else rows)
     return kept
 
 
-def _multiply_along(x: _typing.Any, factor: _typing.Any, before: int, behind: int) -> _typing.Any:
-    """x [..., M, before P behind] times a factor [..., P, Q] along its own axis."""
+def _multiply_along(x: _typing.Any, factor: _typing.Any, before: int, after: int) -> _typing.Any:
+    """x [..., M, before P after] times a factor [..., P, Q] along its own axis."""
     m, (p, q) = x.shape[-2], factor.shape[-2:]
-    columns = x.reshape(*x.shape[:-2], m * before, p, behind)
+    columns = x.reshape(*x.shape[:-2], m * before, p, after)
     product = kron_matmul([factor.swapaxes(-1, -2)[..., None, :, :]], columns)
-    return product.reshape(*product.shape[:-3], m, before * q * behind)
+    return product.reshape(*product.shape[:-3], m, before * q * after)
 
 
 @_progress.watched

@@ -435,7 +435,7 @@ void bind_functions(nb::module_& module) {
       "a * b + c, rounded once.");
 }
 
-/// Lists of operands, one behind the other; `list(place)` is one of them.
+/// Lists of operands, one after the other; `list(place)` is one of them.
 class Lists {
  public:
   explicit Lists(const char* where) : operands_(where) {}

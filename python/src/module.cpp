@@ -227,7 +227,7 @@ void bind_machine(nb::module_& module) {
                const Unlocked unlocked;
                jit::finish_compiling();
              },
-             "Waits for all GPU kernels that are still compiled behind first calls.");
+             "Waits for all GPU kernels that are still compiled after first calls.");
   bind_cache(module);
 }
 

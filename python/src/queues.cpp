@@ -113,14 +113,14 @@ void* CallQueue::workspace_memory(std::int64_t bytes, std::uintptr_t alignment) 
   const std::uintptr_t excess = reinterpret_cast<std::uintptr_t>(memory.data) % alignment;
   if (excess != 0 && bytes != 0) {
     throw Error(ErrorKind::invalid_argument,
-                fmt::format("{}: workspace must start at a multiple of {} bytes. Received one {} bytes behind.", verb,
+                fmt::format("{}: workspace must start at a multiple of {} bytes. Received one {} bytes after.", verb,
                             alignment, excess));
   }
   return memory.data;
 }
 
 /// Takes memory from the library's C table. It goes back with the call: a caching allocator hands it out again to work
-/// behind ours in the same stream.
+/// after ours in the same stream.
 void* CallQueue::exchange_memory(std::int64_t bytes) {
   DLTensor prototype{};
   prototype.device = to_dlpack(x_->tensor().device);

@@ -6,7 +6,7 @@
 /// - **Errors**: Every function that can fail returns a mercer_status, and mercer_last_error() says why: the rule and
 ///   what was received, in the words of C++. All is checked before anything is written; only a cancelled call leaves
 ///   its output half written. No exception leaves a function, not even one out of a callback.
-/// - **Arrays**: The caller's, described by a mercer_tensor; nothing is kept behind the call that takes it.
+/// - **Arrays**: The caller's, described by a mercer_tensor; nothing is kept after the call that takes it.
 /// - **Options**: A null pointer stands for the defaults. Structs that may grow carry their size: start from their
 /// _INIT
 ///   macro, or set struct_size and every field. A library that is older than the caller's header refuses fields that it

@@ -85,7 +85,7 @@ typedef void* fastKronHandle;
 
 /* ---- Handles --------------------------------------------------------------------------------------------------- */
 
-/* The version of FastKron whose interface this is, and Mercer's behind a plus sign. */
+/* The version of FastKron whose interface this is, and Mercer's after a plus sign. */
 const char* fastKronVersion(void);
 const char* fastKronCUDAArchs(void);
 /* A sentence for every error, never null. */
@@ -176,7 +176,7 @@ fastKronError dkmmForward(fastKronHandle handle, fastKronBackend backend, uint32
                           uint32_t M, const double* const Fs[], fastKronOp opFs, const double* X, fastKronOp opX,
                           double* Z, double* Intermediates[]);
 
-/* With null for strideIntermediates the items of each intermediate lie one behind the other. */
+/* With null for strideIntermediates the items of each intermediate are stored one after the other. */
 fastKronError smkmForwardStridedBatched(fastKronHandle handle, fastKronBackend backend, uint32_t M, uint32_t N,
                                         uint32_t Ps[], uint32_t Qs[], const float* X, fastKronOp opX, uint64_t strideX,
                                         const float* const Fs[], fastKronOp opFs, uint64_t strideF[], float* Z,

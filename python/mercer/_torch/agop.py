@@ -75,7 +75,7 @@ class _Sums:
         return self._found.get(name, {}).get(place)
 
     def joined(self, name: str, axis: int) -> Tensor | None:
-        """The gradients of all places, one behind the other."""
+        """The gradients of all places, one after the other."""
         parts = list(self._found.get(name, {}).values())
         return torch.cat(parts, axis) if len(parts) > 1 else parts[0] if parts else None
 
@@ -90,7 +90,7 @@ def _shaped(
 
 
 def _rows(g: Tensor) -> Tensor:
-    """The rows of all outputs, one behind the other; flatten has no rule for is_grads_batched."""
+    """The rows of all outputs, one after the other; flatten has no rule for is_grads_batched."""
     return g.reshape(*g.shape[:-3], g.shape[-3] * g.shape[-2], g.shape[-1])
 
 

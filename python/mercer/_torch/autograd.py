@@ -170,7 +170,7 @@ class _Call(NamedTuple):
 
 
 class Mercer(torch.autograd.Function):
-    """An operator; its tensors one by one behind what is no tensor.
+    """An operator; its tensors one by one after what is no tensor.
 
     `inputs`: all in their places, where the tensors are memory that nobody else looks at.
     """

@@ -14,7 +14,7 @@ from mercer._torch.inputs import join
 from mercer._torch.operands import Pairs
 
 _FIELDS = len(Pairs._fields)
-# Axes of the other tensor operands behind the leading ones: v; amplitude, u and v.
+# Axes of the other tensor operands after the leading ones: v; amplitude, u and v.
 _MATRIX_AXES = 2
 
 

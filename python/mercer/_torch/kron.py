@@ -8,7 +8,7 @@ It is linear in x and in each factor, so its derivatives are products again. Wit
     dL/dx   = G (F1' (x) ... (x) FN')
     dL/dF_i = sum over m, l, r of T_i[m, l, p, r] S_i[m, l, q, r]
 
-T_i is x with the factors behind i applied, S_i is G with the transposes of those before it: each
+T_i is x with the factors after i applied, S_i is G with the transposes of those before it: each
 takes one more factor than the next one, and the last S is dL/dx. So all gradients together take
 three products of the size of the forward one, and nothing of the size of the Kronecker product.
 """
@@ -102,19 +102,19 @@ def _right_gradients(x: Tensor, factors: Sequence[Tensor], g: Tensor, needs: tup
     found: list[Tensor | None] = [None] * len(factors)
     if not any(needs[1]):
         return product(g, [f.mT for f in factors]).sum_to_size(x.shape), found
-    behind = [math.prod(f.shape[-1] for f in factors[i + 1 :]) for i in range(len(factors))]
+    after = [math.prod(f.shape[-1] for f in factors[i + 1 :]) for i in range(len(factors))]
     first = needs[1].index(True)
     partial, t = [x] * len(factors), x
     for i in range(len(factors) - 1, first, -1):
-        t = partial[i - 1] = _along(t, factors[i], behind[i])
+        t = partial[i - 1] = _along(t, factors[i], after[i])
     s, last = g, len(factors) - 1 - list(reversed(needs[1])).index(True)
     for i, factor in enumerate(factors):
         if needs[1][i]:
             p, q = factor.shape[-2:]
-            each = _contract(partial[i], s, p, q, behind[i])
+            each = _contract(partial[i], s, p, q, after[i])
             found[i] = each.sum_to_size(factor.shape).to(factor.dtype)
         if needs[0] or i < last:
-            s = _along(s, factor.mT, behind[i])
+            s = _along(s, factor.mT, after[i])
     return s.sum_to_size(x.shape) if needs[0] else None, found
 
 
@@ -206,8 +206,8 @@ def _as_matrix(factor: Any, left: bool) -> Any:
 def _broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     if len(shape) > len(to):
         return False
-    behind = to[len(to) - len(shape) :]
-    return all(have in (1, wanted) for have, wanted in zip(shape, behind, strict=True))
+    after = to[len(to) - len(shape) :]
+    return all(have in (1, wanted) for have, wanted in zip(shape, after, strict=True))
 
 
 def _scalar(verb: str, name: str, value: Any, x: Tensor) -> Any:

@@ -86,7 +86,7 @@ class Pairs(NamedTuple):
         return computing_type(self.x.dtype)
 
     def tensors(self) -> list[tuple[str, Tensor, int]]:
-        """Each tensor with its field and the number of its axes behind the leading ones."""
+        """Each tensor with its field and the number of its axes after the leading ones."""
         found = [("x", self.x, 2), ("z", self.z, 2), ("row", self.row, 1), ("col", self.col, 1)]
         found += [("w", self.w, 1), *(("params", p, 0) for p in self.params)]
         pairs = zip(self.directions, self.along, strict=True)

@@ -2,7 +2,7 @@
 
 Each rank has the rows of x of its own and, in turn, the parts of z and v of all: while it
 multiplies by one, the next is on its way. The backward goes round once more, with the gradients of
-a part behind it; what a part needs is computed again, so nothing is kept but the parts of the rank.
+a part after it; what a part needs is computed again, so nothing is kept but the parts of the rank.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ class _Ring:
         self.group, self.pairs, self.parts = mesh.get_group(0), pairs, parts
         self.ranks, self.rank = mesh.size(0), mesh.get_local_rank(0)
         self.before = dist.get_global_rank(self.group, (self.rank - 1) % self.ranks)
-        self.behind = dist.get_global_rank(self.group, (self.rank + 1) % self.ranks)
+        self.after = dist.get_global_rank(self.group, (self.rank + 1) % self.ranks)
 
     def part(self, step: int) -> Range:
         return self.parts[(self.rank + step) % self.ranks]
 
     def pass_on(self, own: Sequence[Tensor], step: int) -> tuple[list[Tensor], list[Any]]:
-        """What the rank behind has now, as the parts of step + 1 once these works are done."""
+        """What the next rank has now, as the parts of step + 1 once these works are done."""
         first, last = self.part(step + 1)
         found = [t.new_empty(last - first, t.shape[1]) for t in own]
         moves = [dist.P2POp(dist.isend, t, self.before, self.group) for t in own if t.numel()]
-        moves += [dist.P2POp(dist.irecv, t, self.behind, self.group) for t in found if t.numel()]
+        moves += [dist.P2POp(dist.irecv, t, self.after, self.group) for t in found if t.numel()]
         return found, dist.batch_isend_irecv(moves) if moves else []
 
     def product(

@@ -240,7 +240,7 @@ def _of_rows(local: Tensor, form: Form, axes: Sequence[Axis], mesh: Any) -> DTen
 
 
 def _nearest(values: Tensor, index: Tensor, k: int) -> Tensor:
-    """Places of the k smallest: ties by index, NaN behind all numbers, what is no point last."""
+    """Places of the k smallest: ties by index, NaN after all numbers, what is no point last."""
     order = torch.sort(values.detach(), dim=-1, stable=True).indices
     absent = index.gather(-1, order) < 0
     return order.gather(-1, torch.sort(absent.byte(), dim=-1, stable=True).indices)[..., :k]

@@ -36,7 +36,7 @@ def serves(x: Any, factors: Sequence[Tensor]) -> bool:
 
 
 class _Exchange(torch.autograd.Function):
-    """Parts for all ranks, one behind the other, against theirs. The caller waits for `works`."""
+    """Parts for all ranks, one after the other, against theirs. The caller waits for `works`."""
 
     @staticmethod
     def forward(

@@ -50,7 +50,7 @@ _TARGETS = {"x": "mk", "z": "nk", "t": "mk", "s": "nk", "w": "k"}
 
 
 class _Row(NamedTuple):
-    others: tuple[str | None, ...]  # words of the operands behind those of pairs
+    others: tuple[str | None, ...]  # words of the operands after those of pairs
     results: tuple[str, ...]
     splits: dict[str, str | None]  # letters, and how results without the letter are combined
 

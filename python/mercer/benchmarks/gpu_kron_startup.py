@@ -1,7 +1,7 @@
 """What a Kronecker product costs in addition to its kernels: the host's part, compiling, loading.
 
 As a program, ``python -m mercer.benchmarks.gpu_kron_startup MxPxN DEVICE``, it times the first two
-calls of a process for M rows and N factors P x P, behind one of another shape, and prints them as
+calls of a process for M rows and N factors P x P, after one of another shape, and prints them as
 JSON.
 """
 

@@ -22,7 +22,7 @@ LONG = 200.0
 REST, MOST_REST = 5, 0.2
 # How long sustained calls follow one another, in milliseconds; the later half counts.
 SUSTAINED = 800.0
-# What the device does while the host prepares the calls behind it: some tenths of a millisecond.
+# What the device does while the host prepares the calls that follow: some tenths of a millisecond.
 BUSY_BYTES = 1 << 28
 BUSY_FILLS = 4
 
@@ -108,7 +108,7 @@ class Stopwatch:
 
     def in_turn(self, call: Callable[[int], object], count: int) -> float:
         """Milliseconds of one of ``count`` calls, which are told their number: the median of
-        replays of a graph of them all, behind calls that compile and allocate."""
+        replays of a graph of them all, after calls that compile and allocate."""
         self._clocks.clear()
         call(0)
         call(0)

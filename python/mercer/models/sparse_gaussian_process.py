@@ -148,7 +148,7 @@ class SparseGaussianProcessRegressor(GaussianProcess):
         return given.space.array(x[some[np.sort(rows)]])
 
     def _optimum(self, task: Task, likelihood: SparseLikelihood, u: Any) -> Optimum:
-        """theta, behind it the inducing points where they are trained."""
+        """theta, followed by the inducing points where they are trained."""
         if self.optimizer is None:
             return Optimum(task.theta, likelihood(task.theta, u)[0], 0, True)
         start = _gp_parameters.starts(task.theta, task.bounds, 0, task.rng)[0]

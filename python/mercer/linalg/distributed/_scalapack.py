@@ -196,7 +196,7 @@ def _with_workspace(name: str, more: int, dtype: np.dtype, *arguments: Any) -> i
 
 
 def _invoke(routine: Any, arguments: list[Any]) -> None:
-    """Fortran's way: everything by its address, and behind it the lengths of the texts."""
+    """Fortran's way: everything by its address, and in the end the lengths of the texts."""
     passed: list[Any] = []
     lengths = []
     for value in arguments:
