@@ -1,7 +1,7 @@
 """Products whose weights of a row add up to one: ``kernel_product(..., normalize=)``.
 
-With a column of ones after those of v, one pass over the pairs gives numerator and denominator, so that
-what both share cancels:
+With a column of ones after those of v, one pass over the pairs gives numerator and denominator,
+so that what both share cancels:
 
     out[m] = sum_n e_mn v_n / sum_n e_mn        e = f            "sum"
                                                 e = exp(f - s)   "softmax"
