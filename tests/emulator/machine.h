@@ -69,7 +69,7 @@ struct Cluster {
   std::uint64_t progress = 0;  // grows whenever a wait may end
 };
 
-/// A copy of `bytes`, behind which there are zeros up to `size`.
+/// A copy of `bytes`, after which there are zeros up to `size`.
 struct PendingCopy {
   void* to = nullptr;
   const void* from = nullptr;

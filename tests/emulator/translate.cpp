@@ -20,7 +20,7 @@ std::size_t skip(const std::string& text, std::size_t at) {
   return at + 1;
 }
 
-/// The position behind the bracket that closes the one at `at`.
+/// The position after the bracket that closes the one at `at`.
 std::size_t closing(const std::string& text, std::size_t at) {
   int depth = 0;
   do {

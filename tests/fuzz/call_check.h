@@ -159,7 +159,7 @@ class CallCheck {
 
   // ---- What it may be. ----------------------------------------------------------------------------------------------
 
-  /// The value that each context wrote at `at` of output `which`, behind the indices of the batch.
+  /// The value that each context wrote at `at` of output `which`, after the indices of the batch.
   std::string compare(std::size_t which, const Shape& index, const Shape& at, const Range& range) {
     counts_.add(range);
     if (!range.known) return "";

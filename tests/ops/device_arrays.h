@@ -8,7 +8,7 @@
 
 namespace mercer::testing_support {
 
-/// Arrays one behind the other in memory of the device; copies and fills go into the stream.
+/// Arrays one after the other in memory of the device; copies and fills go into the stream.
 class DeviceArrays {
  public:
   DeviceArrays(const DeviceStream& stream, std::int64_t bytes) : stream_(stream), memory_(0, bytes) {}

@@ -92,7 +92,7 @@ inline Shape column_major(const Shape& shape) {
 }
 
 /// An owned array with any strides. The bytes between its elements hold a pattern that untouched() checks, as do
-/// `spare` bytes behind them, for views that claim more than there is.
+/// `spare` bytes after them, for views that claim more than there is.
 class Array {
  public:
   static constexpr char kPattern = 0x5a;

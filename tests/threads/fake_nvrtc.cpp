@@ -1,5 +1,5 @@
 // NVRTC's interface for the thread sanitizer, which knows neither NVRTC nor the emulator: compiling takes two
-// milliseconds, and the code is the text behind its options.
+// milliseconds, and the code is the text after its options.
 #include <chrono>
 #include <cstring>
 #include <string>

@@ -1,5 +1,5 @@
 // What several threads may do at once, for the thread sanitizer: verbs of one context while others change its settings,
-// forget its plans and cancel; contexts that come and go; the pool; the caches; compilation behind first calls.
+// forget its plans and cancel; contexts that come and go; the pool; the caches; compilation after first calls.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kFeatures = 23;
 constexpr double kScale = 0x1p-20;
 
-/// Heads and lines of even numbers, as packing makes them; behind them comes a line of bounds.
+/// Heads and lines of even numbers, as packing makes them; after them comes a line of bounds.
 struct Panel {
   int width;
   std::vector<std::int64_t> lines;

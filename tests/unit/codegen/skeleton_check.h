@@ -18,7 +18,7 @@ namespace mercer::testing {
 using ir::Input;
 using ir::Site;
 
-/// Arrays of one run of a skeleton, filled with patterns of every kind, and a guard behind each.
+/// Arrays of one run of a skeleton, filled with patterns of every kind, and a guard after each.
 template <class T>
 class Arena {
  public:

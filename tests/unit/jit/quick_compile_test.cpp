@@ -1,4 +1,4 @@
-// Quick kernels and the full ones behind them, by NVRTC itself; what runs them is tested in ops.
+// Quick kernels and the full ones after them, by NVRTC itself; what runs them is tested in ops.
 #include "jit/quick_compile.h"
 
 #include <gtest/gtest.h>

@@ -185,7 +185,7 @@ TEST(TensorCoreProducts, PowersOfEveryWidth) {
           for (std::int64_t n = 0; n < kN; ++n) {
             const double power = squares[m][n] / h, term = factor * std::exp(-power) * v(n, e);
             wanted += term;
-            most += (power < 80 ? 2e-6 + 1e-6 * power : 1) * std::abs(term);  // behind 80 values underflow
+            most += (power < 80 ? 2e-6 + 1e-6 * power : 1) * std::abs(term);  // beyond 80 values underflow
           }
           ASSERT_NEAR(out(m, e), wanted, most + 1e-37) << what << " at " << m << "," << e;
         }
@@ -504,7 +504,7 @@ TEST(DirectProducts, ManyEqualAddends) {
 }
 
 /// Whole tiles by the copy engine and a ragged last one, whose last column of z has infinite values: a weight of zero
-/// would make NaN of what lies behind it.
+/// would make NaN of what follows it.
 TEST(DirectProducts, FewFeatures) {
   constexpr std::int64_t kM = 200, kN = 1999;
   on_cuda([](TestContext& context) {
@@ -541,7 +541,7 @@ TEST(TensorCoreProducts, InfinitiesAndNan) {
   });
 }
 
-/// Values of the caller, offsets, weights, layouts of v and out; values behind the last column are not read.
+/// Values of the caller, offsets, weights, layouts of v and out; values after the last column are not read.
 TEST(TensorCoreProducts, EpiloguesAndLayouts) {
   on_tensor_cores([](TestContext& context) {
     const PointPair points{drawn(140, 40, 1, kUniform), drawn(205, 40, 2, kUniform)};

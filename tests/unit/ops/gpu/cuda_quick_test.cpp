@@ -1,4 +1,4 @@
-// First calls of a formula: quick kernels, and full ones behind them, with the same bits.
+// First calls of a formula: quick kernels, and full ones after them, with the same bits.
 #include <cmath>
 #include <filesystem>
 #include <functional>

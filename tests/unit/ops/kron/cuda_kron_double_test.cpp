@@ -18,7 +18,7 @@ TEST(DoubleKron, RaggedEdges) {
 }
 
 /// Axes of five to eight (kernels/cuda/kron/kron_eights.cuh): in pairs and alone, shared by blocks, with odd neighbours
-/// behind them, with several rows in a tile, and places that add up or do not.
+/// after them, with several rows in a tile, and places that add up or do not.
 TEST(DoubleKron, Eights) {
   std::vector<Call> calls;
   for (const Sizes& sizes : std::vector<Sizes>{{{8, 8}, {8, 8}, {8, 8}, {8, 8}},

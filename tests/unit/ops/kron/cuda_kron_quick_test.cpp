@@ -1,4 +1,4 @@
-// First calls of Kronecker products: a quick kernel, and behind it the full one, with the same bits.
+// First calls of Kronecker products: a quick kernel, and after it the full one, with the same bits.
 #include <random>
 
 #include "core/devices/cuda_driver.h"

@@ -340,7 +340,7 @@ TEST(Kron, InPlace) {
   });
 }
 
-/// Each kind of pass alone and behind another, of every type: chains of one to three factors along rows, along columns
+/// Each kind of pass alone and after another, of every type: chains of one to three factors along rows, along columns
 /// and where vectors of these do not fit; wide ones, which end a call or are all of it; steps; and those of float64, of
 /// which a block does not read all that it replaces. All of the cases above are four times as many kernels to compile.
 TEST(Kron, InPlaceOnCuda) {

@@ -145,7 +145,7 @@ TEST(CudaLu, EveryPanelAndOrder) {
   });
 }
 
-// The rows behind the first 512, which a block of its own has, are all taken before the first panel ends.
+// The rows after the first 512, which a block of its own has, are all taken before the first panel ends.
 TEST(CudaLu, BlockWhoseRowsAreDone) {
   by_blocks([](TestContext& context) {
     constexpr std::int64_t n = 530, first = 512;

@@ -121,7 +121,7 @@ TEST(KronChainPlan, AsFewPassesAsFit) {
   EXPECT_EQ(passes(32, 4), 2u);
 }
 
-/// Axes of five to eight in float64 are multiplied on tensor cores, in pairs, or where something stands behind them.
+/// Axes of five to eight in float64 are multiplied on tensor cores, in pairs, or where something comes after them.
 TEST(KronChainPlan, EightsOfFloat64) {
   const auto phases = [](const std::vector<KronShape>& factors, Dtype type = Dtype::float64, int capability = 90) {
     KronGpuProblem problem = kron_problem(factors, type);
@@ -133,7 +133,7 @@ TEST(KronChainPlan, EightsOfFloat64) {
   };
   EXPECT_EQ(phases(std::vector<KronShape>(5, {8, 8})), (std::vector<int>{0, 1, 2}));
   EXPECT_EQ(phases({{5, 7}, {8, 6}, {7, 8}, {6, 5}}), (std::vector<int>{0, 0, 2}));
-  EXPECT_EQ(phases({{8, 8}, {3, 3}, {8, 8}}), (std::vector<int>{2, 1, 0}));  // nothing stands behind the last one
+  EXPECT_EQ(phases({{8, 8}, {3, 3}, {8, 8}}), (std::vector<int>{2, 1, 0}));  // nothing comes after the last one
   EXPECT_EQ(phases({{4, 8}, {8, 4}, {9, 8}}), (std::vector<int>{3, 0, 0}));
   EXPECT_EQ(phases(std::vector<KronShape>(4, {8, 8}), Dtype::float64, 75), (std::vector<int>{4, 0, 0}));
   EXPECT_EQ(phases(std::vector<KronShape>(4, {8, 8}), Dtype::float32), (std::vector<int>{2, 0, 0}));
@@ -189,7 +189,7 @@ TEST(KronChainPlan, BlocksThatShareRows) {
   // One block's memory holds a row, and would have a multiprocessor to itself; tensor cores keep that busy.
   EXPECT_EQ(plan({{32, 32}, {32, 32}, {32, 32}}, Dtype::float32, 90)->cluster, 1);
   EXPECT_FALSE(plan(sixteens, Dtype::float32, 80));
-  EXPECT_FALSE(plan(sixteens, Dtype::float32, 90, 64));                   // neighbours behind the factors
+  EXPECT_FALSE(plan(sixteens, Dtype::float32, 90, 64));                   // neighbours after the factors
   EXPECT_FALSE(plan({{7, 7}, {16, 16}, {16, 16}, {16, 16}, {4, 4}}, Dtype::float32, 90));  // seven are not shared
 }
 
