@@ -272,7 +272,7 @@ struct KeptImage {
 // Columns of v, as the other operand (kept_operands.cuh).
 struct KeptArguments {
   const float* v;  // [column][v_ld]
-  struct SplitState *split, *state;  // of the values; of their products, one of each part behind an empty one
+  struct SplitState *split, *state;  // of the values; of their products, one of each part after an empty one
   unsigned char* image;  // [part of n][32 columns][unit of 32 n][32][128 bytes]
   float* scale;          // [part of n][padded]
   long long n, v_ld, units, states;
@@ -317,7 +317,7 @@ struct WideArguments {
   struct SplitState* split;  // told of the largest |v| by halves; floats are written as well where these are not
                              // taken; or null
   const float *norm, *norm_tail, *scale;  // of the points n, which follow in the image of powers of two; or null
-  const float* beside;  // [column][beside_ld] of columns behind those
+  const float* beside;  // [column][beside_ld] of columns after those
   long long n, v_row, v_column, beside_ld, blocks;  // blocks of 32 points
   int columns, wide;                      // there are; in the image
   int beside_columns, beside_wide;
@@ -351,7 +351,7 @@ struct UniformArguments {
 
 // What is left of a fold over n: partial states of every range of n become out.
 struct MergeArguments {
-  const void* partial;        // [group][split][column][ld]; logsumexp: maxima, then sums behind all of them
+  const void* partial;        // [group][split][column][ld]; logsumexp: maxima, then sums after all of them
   const void* partial_index;  // argmax, argmin
   void* out;
   long long m, ld, out_row, out_column;
@@ -713,7 +713,7 @@ struct LowRankArguments {
 };
 
 // What a pass over neighbouring factors of a Kronecker product reads or writes, in elements. Their axes are joined to
-// one; behind it element a lies a / columns * behind + a % columns * column on.
+// one; after it element a lies a / columns * behind + a % columns * column on.
 struct KronSide {
   void* data;
   long long left, axis, columns, behind, column;

@@ -1,5 +1,5 @@
 // Kernels that may be launched to overlap the one ahead of them on their stream, from compute capability 9.0 on: before
-// this wait they read nothing that it writes, and write nothing. The kernel that comes next may start behind this
+// this wait they read nothing that it writes, and write nothing. The kernel that comes next may start after this
 // wait, which is all that it does in a plain launch.
 #pragma once
 

@@ -63,7 +63,7 @@ MERCER_INLINE void copy_bulk_to_all(u32 shared, const void* global, u32 bytes, u
 }
 MERCER_INLINE void products_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 MERCER_INLINE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-// The operand so many bytes behind another one. Where the compiler does not keep descriptors in UNIFORM registers, the
+// The operand so many bytes after another one. Where the compiler does not keep descriptors in UNIFORM registers, the
 // lower half alone is changed, in two instructions a product: an addition of 64 bits takes six.
 template <bool UNIFORM>
 MERCER_INLINE u64 descriptor_at(u64 descriptor, int bytes) {

@@ -67,7 +67,7 @@ MERCER_INLINE bool takes_packs(const PairArguments& p) {
 }
 
 // Four packs of four pairs that a lane stores, and which rows and columns of a strip they have. Pack i lies
-// `row_step(i)` rows and `column_step(i)` columns behind the first one. Its own, ...
+// `row_step(i)` rows and `column_step(i)` columns after the first one. Its own, ...
 struct OwnPacks {
   static constexpr bool kMirror = false;
   static constexpr int kRows = 2, kColumns = 8;
@@ -195,7 +195,7 @@ MERCER_INLINE void want_panels(const PairArguments& p) {
 
 // Lists the marked pairs of 16 rows, row by row: lanes 4r … 4r + 3 hold two of them. The masks are of 64 columns each.
 // Bit b of a mask: of the first 32 columns in the upper half, of the last in the lower; with place = 15 - b % 16, of
-// these columns own_column(place / 2 % 4), and the one behind it where place is odd, in row own_row(place / 8).
+// these columns own_column(place / 2 % 4), and the one after it where place is odd, in row own_row(place / 8).
 #define SECOND_ROWS 0x00ff00ffu
 MERCER_INLINE i64 marked_column(i64 n, int bit) {
   const int place = 15 - bit % 16;
@@ -247,7 +247,7 @@ MERCER_INLINE u8* marks_of(const PairArguments& p, i64 m) {
   return (u8*)p.marks + m / MERCER_REGION * regions_n * 4 + m % MERCER_REGION / 16;
 }
 
-// Rows behind the last one may share its region.
+// Rows after the last one may share its region.
 MERCER_INLINE void unmark_strip(const PairArguments& p, i64 m, i64 n0) {
   if (m / MERCER_REGION * MERCER_REGION >= p.m || threadIdx.x % 32 != 0) return;
   u8* marks = marks_of(p, m);
@@ -287,7 +287,7 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
   if (lists && p.area_capacity > 0) list_pairs(p, masks, m, n0);  // else the norms of rows tell (linear_field.cuh)
 }
 
-// The packs of 32 columns of row h of a lane, and behind the bits of `mask` the signs of their tests.
+// The packs of 32 columns of row h of a lane, and after the bits of `mask` the signs of their tests.
 MERCER_INLINE void sums_of_row(float (&first)[4], float (&second)[4], u32& mask, const float* sum, int h,
                                const PointNorm& x, const ColumnNorms& z) {
 #pragma unroll

@@ -42,7 +42,7 @@ struct Fold {
   float sum[kBlocks][4];  // rows lane / 4 and + 8 (from [2] on), columns 2 (lane % 4) and + 1 of eight
   MERCER_METHOD Fold() : sum{} {}
 
-  // Shared memory behind the last column has what was there before.
+  // Shared memory after the last column has what was there before.
   template <bool WHOLE>
   static MERCER_METHOD float2 v_of(const PairArguments& p, const FoldStrip& strip, int e, int j) {
     float2 v = shared_pair(v_plane(strip, e < COLUMNS ? e : COLUMNS - 1, j));
@@ -144,7 +144,7 @@ struct Fold {
   float sum[2][COLUMNS];
   MERCER_METHOD Fold() : sum{} {}
 
-  // WHOLE: all 32 columns are there. Shared memory behind the last one has what was there before.
+  // WHOLE: all 32 columns are there. Shared memory after the last one has what was there before.
   template <bool WHOLE>
   MERCER_METHOD void add(const float (&values)[16], const PairArguments& p, const FoldStrip& strip) {
     Fold part;

@@ -24,7 +24,7 @@ MERCER_INLINE void feed_rows(const BilinearArguments& a, i64 first, int unit, u3
     copy_bulk(to + b * kBlock, a.x.image + (image_block(first + b, a.x_end) * a.units + unit) * kBlock, kBlock, full);
 }
 
-// Units of values, `own` of them, then those of weights, which lie behind all that the image has room for.
+// Units of values, `own` of them, then those of weights, which lie after all that the image has room for.
 MERCER_INLINE int unit_of_image(const BilinearArguments& a, int unit, int own) {
   return WEIGHT_UNITS == 0 || unit < own ? unit : (int)a.units - WEIGHT_UNITS + unit - own;
 }

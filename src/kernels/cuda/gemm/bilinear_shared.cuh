@@ -76,7 +76,7 @@ MERCER_INLINE void put_away(volatile float (&total)[SUMS], float (&sum)[SUMS], b
   }
 }
 
-// Blocks of an image behind the last one repeat it.
+// Blocks of an image after the last one repeat it.
 MERCER_INLINE i64 image_block(i64 wanted, i64 ld) {
   const i64 last = ld / MERCER_IMAGE_ROWS - 1;
   return wanted < last ? wanted : last;

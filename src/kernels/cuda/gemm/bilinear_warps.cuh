@@ -34,7 +34,7 @@ struct Fetch {
       if (!walk.is_below()) return true;
     return false;
   }
-  // A group of copies, empty behind the last unit.
+  // A group of copies, empty after the last unit.
   MERCER_METHOD void issue(const BilinearArguments& a, u8* stages, int units) {
     if (left) {
       constexpr int kBlock = MERCER_IMAGE_ROWS * ROW_BYTES, kBlocksX = TILE_M / MERCER_IMAGE_ROWS,

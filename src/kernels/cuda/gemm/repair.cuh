@@ -57,7 +57,7 @@ MERCER_INLINE void repair_run(const PairArguments& a, const RepairRun& run) {
   const int count = (int)run.count;
 #pragma unroll 1
   for (int at = 0; at < count;) {
-    // Lanes behind the last pair have none of this row.
+    // Lanes after the last pair have none of this row.
     const u32 row = row_in_area(run.at(at));
     const u32 alike = __ballot_sync(0xffffffffu, threadIdx.x % 32 < run.count && row_in_area(run.pair) == row) >> at;
     const int more = (alike & 15) == 15 ? 4 : (alike & 3) == 3 ? 2 : 1;

@@ -28,7 +28,7 @@
 #define AREA_RUN 24
 #define AREA_PAIRS (AREA_TEAMS * AREA_RUN)
 
-// Features k0 … of both sides on their way; points behind the last one repeat it, features are zeros.
+// Features k0 … of both sides on their way; points after the last one repeat it, features are zeros.
 MERCER_INLINE void load_area_slice(const PairArguments& a, const ListedPairs& list, int k0, u32 stage) {
   const int chunk = threadIdx.x % AREA_LANES, k = k0 + chunk * 4;
   const bool inside = k < a.row_length;

@@ -82,7 +82,7 @@ struct WideSums {
     }
   }
 
-  // Numbers behind the pieces: of halves the columns' powers of two, and the norms of the points.
+  // Numbers after the pieces: of halves the columns' powers of two, and the norms of the points.
   static MERCER_METHOD u32 numbers_of(const Shared& shared, int stage) {
     return shared.v + stage * V_STAGE_BYTES + V_STEPS * V_STEP_BYTES;
   }
@@ -159,7 +159,7 @@ struct WideSums {
       barrier_arrive(shared.v_empty(stage));
   }
 
-  // Blocks of 8 columns x 16 bytes lie one after the other, the halves of k behind them.
+  // Blocks of 8 columns x 16 bytes lie one after the other, the halves of k after them.
   static MERCER_METHOD u64 v_descriptor(u32 stage) {
     return (u64)(128 / 16) << 32 | (u64)V_COLUMNS << 16 | (u64)((stage & 0x3ffff) >> 4);
   }

@@ -18,7 +18,7 @@
 #define V_STEP_BYTES (2 * V_PIECE_BYTES)
 
 // Values of a strip as left operands, [step of 16 columns]: register i of four has row i % 2 of the lane and its two
-// columns of eight, the first ones or those behind.
+// columns of eight, the first ones or those after.
 struct HalfPieces {
   u32 high[2][4], low[2][4];
   MERCER_METHOD void split(const float (&values)[16]) {

@@ -10,7 +10,7 @@
 // read a piece of 64 bytes of a column.
 //
 // Values come AHEAD strips of 32 columns before they are multiplied, into registers: 16 KiB a strip of a block. Values
-// of a caller (OF_CALLER) have no room behind the last column.
+// of a caller (OF_CALLER) have no room after the last column.
 #pragma once
 
 #include "common/arguments.h"

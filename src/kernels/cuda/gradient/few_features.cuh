@@ -10,7 +10,7 @@
 //   64 points n a slice of shared       all threads read the same points z: broadcasts, VECTOR points n a load
 //   memory, the next one on its way
 //
-// Both loops over the features, before the values of the pairs and behind them, read z. Sums are added to totals every
+// Both loops over the features, before the values of the pairs and after them, read z. Sums are added to totals every
 // SUM_SLICES slices; the side sums, of float64, every slice: terms of one sign are many there. blockIdx.y: a range
 // of n, with partial results.
 //
@@ -138,7 +138,7 @@ struct FewFeatures {
       copy_16(to + c * VECTOR, row_of_slice(c / kVectors, n0) + c % kVectors * VECTOR);
   }
 
-  // Weights of VECTOR points from n on; 0 behind the last one. A row's neighbours lie in the sectors that the thread
+  // Weights of VECTOR points from n on; 0 after the last one. A row's neighbours lie in the sectors that the thread
   // has asked for, a column's in those of its warp.
   MERCER_METHOD void fetch_weights(i64 n) {
 #pragma unroll
@@ -154,7 +154,7 @@ struct FewFeatures {
     }
   }
 
-  // Values behind those of the field, of the first `count` of VECTOR points whose coefficients begin at `from`.
+  // Values after those of the field, of the first `count` of VECTOR points whose coefficients begin at `from`.
   MERCER_METHOD void add_further(const REAL* from, const REAL (&weights)[ROWS][VECTOR],
                                  const REAL (&values)[ROWS][VECTOR][OUTPUTS], int count) {
 #pragma unroll
@@ -173,7 +173,7 @@ struct FewFeatures {
   }
 
 #if BEYOND
-  // Rows of the thread with marked pairs since sums were added to totals, a bit each, behind the slices.
+  // Rows of the thread with marked pairs since sums were added to totals, a bit each, after the slices.
   static MERCER_METHOD unsigned char& marked_rows() {
     extern __shared__ __align__(16) unsigned char shared[];
     return shared[2 * SLICE_ROWS * SLICE * sizeof(REAL) + threadIdx.x];
@@ -182,7 +182,7 @@ struct FewFeatures {
     return (i64)blockIdx.x * (FEW_THREADS * ROWS) + threadIdx.x + r * FEW_THREADS < a.pairs.m;
   }
 
-  // Sums with such pairs, behind slice s: those of points n from `first` on, where they go to the totals, and the
+  // Sums with such pairs, after slice s: those of points n from `first` on, where they go to the totals, and the
   // side sums of the slice.
   MERCER_METHOD void sum_marked(i64 s, i64 first, bool promotes) {
     const u32 marked = marked_rows();

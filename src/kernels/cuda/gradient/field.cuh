@@ -38,7 +38,7 @@ struct FieldTile {
   REAL value[OUTPUTS][THREAD_R][THREAD_F][STATES];
 };
 
-// Rows of one array into a slice, `left` points of them; those behind the last row repeat it.
+// Rows of one array into a slice, `left` points of them; those after the last row repeat it.
 MERCER_INLINE void copy_rows(REAL* to, const REAL* from, i64 ld, i64 first, i64 rows, int count, i64 left) {
   for (int c = threadIdx.x; c < count * (SLICE / VECTOR); c += FIELD_THREADS) {
     const int row = c / (SLICE / VECTOR), at = c % (SLICE / VECTOR) * VECTOR;

@@ -132,7 +132,7 @@ MERCER_INLINE void write_image(const FieldProductArguments& a) {
   if (__any_sync(0xffffffffu, nan) && threadIdx.x % 32 == 0)
     for (i64 m = 0; m < a.field.m; ++m) a.marks[m * groups64 + k / 64] = 1;
   sort_keys(keys, own, size);
-  // Points behind the last one repeat it.
+  // Points after the last one repeat it.
   u16* image = (u16*)a.z_image;
   const int padded = (count + STAGE_POINTS - 1) / STAGE_POINTS * STAGE_POINTS;
   for (int i = threadIdx.x; i < padded; i += OPERAND_THREADS) {

@@ -188,7 +188,7 @@ MERCER_INLINE void feed(const FieldProductArguments& a, const FieldShared& share
         }
         __syncwarp();
       }
-      // Places behind the last point have what was there before.
+      // Places after the last point have what was there before.
       const int points = points_of(a, index) - own.quarter[turn] * 16;
       if (points < 16)
 #pragma unroll

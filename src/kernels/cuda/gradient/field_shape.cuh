@@ -84,7 +84,7 @@ struct FieldWork {
   }
 };
 
-// Descriptor without swizzle: blocks of 8 columns x 16 bytes lie one after the other, the halves of k behind them. Its
+// Descriptor without swizzle: blocks of 8 columns x 16 bytes lie one after the other, the halves of k after them. Its
 // lower word has the address, which `bytes` do not carry out of its field.
 struct Descriptor {
   u32 low;

@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS)
   for (i64 n = threadIdx.x; n < a.field.n; n += LINEAR_THREADS) column[n] = c[n] * (z[n] - centre);
 }
 
-// Amplitudes of row m, points n and n + 1; nothing behind the last one.
+// Amplitudes of row m, points n and n + 1; nothing after the last one.
 MERCER_INLINE Pack<double, 2> row_values(const LinearDoublesArguments& a, i64 m, i64 n) {
   const double* params = a.field.params ? (const double*)a.field.params : (const double*)a.field.numbers;
   Pack<double, 2> pairs[PLANES + 1], result;

@@ -4,7 +4,7 @@
 //   factor x - z    out[o][m][k] = x'[m][k] S[m][o] - P[m][o][k]    S[m][o]    = sum over n of a[m][n] c[o][n]
 //
 // with the amplitudes a, the coefficients c, and x' = x - centre, z' = z - centre. The product has the amplitudes of m
-// as rows and c z', of each output the features one after the other, as columns; behind the features c itself gives S.
+// as rows and c z', of each output the features one after the other, as columns; after the features c itself gives S.
 // Both are written as pieces of 16 bits (split_pieces.cuh):
 //
 //   find_field_centre → examine_columns → weigh_points → write_columns           once for all rows
@@ -58,7 +58,7 @@ MERCER_INLINE float least_of(const Pack<float, 4>& values, i64 count, float zero
   return so_far;
 }
 
-// Amplitudes of row m, points n … n + 3; nothing behind the last one.
+// Amplitudes of row m, points n … n + 3; nothing after the last one.
 MERCER_INLINE Pack<float, 4> row_values(const LinearArguments& a, i64 m, i64 n) {
   Pack<float, 4> result = {};
   if (n >= a.field.n) return result;
@@ -326,7 +326,7 @@ extern "C" __global__ void __launch_bounds__(LINEAR_THREADS) write_rows(const __
 #define FINISH_ROWS (LINEAR_WARPS / ROW_WARPS)
 #define OWN_OUTPUTS ((PASS + ROW_WARPS - 1) / ROW_WARPS)
 
-// Features k … k + 3 of x'; zero behind the last one.
+// Features k … k + 3 of x'; zero after the last one.
 MERCER_INLINE Pack<float, 4> centred_values(const LinearArguments& a, const float* point, i64 k) {
   Pack<float, 4> x = *(const Pack<float, 4>*)(point + k);
   const Pack<float, 4> centre = *(const Pack<float, 4>*)(a.centre + k);

@@ -90,7 +90,7 @@ struct RankRows {
       }
   }
 
-  // Rows `first` … of those that are left; behind the last one it repeats.
+  // Rows `first` … of those that are left; after the last one it repeats.
   MERCER_METHOD void start(i64 first, i64 count) {
     const auto row = [&](int r) { return (i64)a.left[1 + (first + r < count ? first + r : count - 1)]; };
     __syncthreads();
@@ -121,7 +121,7 @@ struct RankRows {
     __syncthreads();
   }
 
-  // Amplitudes times weights of the slice; 0 behind the last point, which repeats in panels.
+  // Amplitudes times weights of the slice; 0 after the last point, which repeats in panels.
   MERCER_METHOD void weigh(i64 n) {
     const PairArguments& p = a.pairs;
     const float *params = params_of(p, 0), *w = (const float*)p.w;

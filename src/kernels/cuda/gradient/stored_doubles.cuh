@@ -28,7 +28,7 @@
 #define PAIRS (SLICE / 2)               // of elements, which a thread copies at once
 #define LINES (FIELD_THREADS / PAIRS)   // rows that the threads copy at once
 
-// What a thread copies: a pair of elements of every LINES-th row. Rows behind the last one keep what they have, for no
+// What a thread copies: a pair of elements of every LINES-th row. Rows after the last one keep what they have, for no
 // other row reads it.
 struct SliceCopy {
   const double *left, *right;
@@ -54,7 +54,7 @@ struct SliceCopy {
   }
 };
 
-// What lies behind the last point.
+// What follows the last point.
 MERCER_INLINE void clear_behind(double* slice, i64 left) {
   for (int at = threadIdx.x; at < STAGE_ROWS * SLICE; at += FIELD_THREADS)
     if (at % SLICE >= left) slice[at / SLICE * SLICE_ROW + at % SLICE] = 0;

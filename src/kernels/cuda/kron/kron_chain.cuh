@@ -6,7 +6,7 @@
 //                           '----- what a thread has written to memory it fills with the next tile's values
 //
 // A row may be shared by the blocks of a cluster, each of which has some elements of the first axis. That axis comes
-// last: a block multiplies a part of what stands behind it, reads the others' shared memory, and writes to memory. Or
+// last: a block multiplies a part of what comes after it, reads the others' shared memory, and writes to memory. Or
 // the last two axes come last, and blocks have parts of the first of them: then a block takes a part of what stands
 // before them.
 //
@@ -62,7 +62,7 @@ MERCER_STEP void write_places(const KronArguments& k, const KronSide& side, cons
     places[l] = TILE_L == 1 || at.b + l < count ? kron_place(k, side, at.item, at.b + l) + first * side.axis
                                                 : CHAIN_NOWHERE;
 }
-// An element `more` behind element `rest` of a row, neighbours behind the axes fastest; `more` begins at the first.
+// An element `more` after element `rest` of a row, neighbours after the axes fastest; `more` begins at the first.
 template <bool VECTORS>
 MERCER_INLINE i64 chain_offset(const KronSide& side, i64 a, int rest, int more) {
   if (TILE_R == 1) return VECTORS ? (i64)rest + more : (rest + more) * side.axis;
@@ -158,7 +158,7 @@ MERCER_INLINE void write_vector(const KronArguments& k, const KronEnd& end, cons
 }
 
 // Where the phases leave their results. begin(left): before an item's values are read, `left` items of this warp being
-// still to come; filled(): behind the refills of an item. In the tile,
+// still to come; filled(): after the refills of an item. In the tile,
 struct InTile {
   template <class F, class Vector>
   MERCER_METHOD void store(Value* to, int, int, int, const Vector& values, int = 0) const { *(Vector*)to = values; }
@@ -178,7 +178,7 @@ struct Arriving : InTile {
     }
   }
 };
-// or, behind the last phase, in memory; its places are filled with the next tile's values. Elements
+// or, after the last phase, in memory; its places are filled with the next tile's values. Elements
 // [outer][a + more][n], `more` known to the compiler.
 struct InMemory {
   const KronArguments& k;

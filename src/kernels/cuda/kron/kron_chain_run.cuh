@@ -47,7 +47,7 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
       }
     }
 #if CHAIN_EARLY
-    if (is_new) {  // and the tile is asked for, behind the factors
+    if (is_new) {  // and the tile is asked for, after the factors
       const float* const raw = (const float*)operands;
       wait_copies<1>();
       CHAIN_MEASURES

@@ -2,8 +2,8 @@
 //
 //   for item, n:  to[q, n] = alpha sum_p F[p, q] from[p, n] + beta y[q, n]
 //
-// n = (row, l, a) counts rows of x, what stands before the factor's axis and what stands behind it. A tile has TILE_Q
-// outputs of TILE_N columns. LAST: nothing stands behind the factor, and neighbours in memory are p or q, not n.
+// n = (row, l, a) counts rows of x, what stands before the factor's axis and what comes after it. A tile has TILE_Q
+// outputs of TILE_N columns. LAST: nothing comes after the factor, and neighbours in memory are p or q, not n.
 //
 //                    n                                            q
 //              +-----------+                                +-----------+
@@ -121,7 +121,7 @@ struct DoubleLoader {
   MERCER_METHOD DoubleLoader(const KronArguments& k, double* memory, int first, int end, int by)
       : stages(memory), places((i64*)(memory + STAGES * STAGE_VALUES)), factor(k, 0), tile(first), stop(end),
         stride(by), q(0), step(0), stage(0), slot(0), columns(0) {}
-  // Finds the places of the tile that comes next. Others read them behind a barrier.
+  // Finds the places of the tile that comes next. Others read them after a barrier.
   MERCER_METHOD void start_tile(const KronArguments& k, const DoubleLane& lane) {
     if (tile >= stop) return;
     const DoubleTile at(k, tile);

@@ -36,7 +36,7 @@ MERCER_STEP void write_eights(const KronArguments& k, i64 item, u8* operands) {
   }
 }
 
-// One axis, eight of the vectors behind it at a time. Lanes write half lines: column n is vector n % 2 * 4 + n / 2.
+// One axis, eight of the vectors after it at a time. Lanes write half lines: column n is vector n % 2 * 4 + n / 2.
 template <class F, class Results>
 MERCER_STEP void eights_one(Value* tile, const u8* operands, const Results& results) {
   constexpr int W = F::WIDTH, GROUPS = F::INNER / W, STEP = 8 * CHAIN_WARPS;

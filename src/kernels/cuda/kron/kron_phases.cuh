@@ -26,7 +26,7 @@ MERCER_INLINE int item_bound(int count, bool begin) {
   if (F::BLOCKS == 1) return begin ? 0 : count;
   return (int)((u32)count * (chain_rank() + !begin) / F::BLOCKS);
 }
-// Where items lie on which a lane works: `first`, then each `more` behind it, which is known to the compiler where
+// Where items lie on which a lane works: `first`, then each `more` after it, which is known to the compiler where
 // places add up.
 template <class F>
 struct ItemPlaces {
@@ -148,7 +148,7 @@ MERCER_STEP void multiply_two(Value* tile, const u8* operands) {
 // Values as two 16-bit pieces, scaled by a power of two of their own; three of four products are formed, those of a
 // low piece first, since the units cut sums off. Lane 4 g + t.
 //
-//   first axis   sums[q_a][n] = sum_p A[q_a][p] x[p][n]       x is the operand of columns n: elements behind, or axis b
+//   first axis   sums[q_a][n] = sum_p A[q_a][p] x[p][n]       x is the operand of columns n: elements after, or axis b
 //   second axis  out[q_a][q_b] = sum_n sums[q_a][n] B[n][q_b]   the sums lie as an operand of rows: nothing moves
 template <int STEPS, int TILES, int W>
 MERCER_INLINE int scale_values(float (&x)[STEPS * 4][TILES][W]) {
@@ -190,7 +190,7 @@ struct Unscale {
     first = power_of_two(half);
     second = power_of_two(most - half);
   }
-  // In one place for all values: what comes before and behind does not mix with a loop. Without one, products go where
+  // In one place for all values: what comes before and after does not mix with a loop. Without one, products go where
   // they are wanted, which saves a tenth of the instructions of 16^4, and it takes 2 % more time by what spills.
   template <int N, int M, int W>
   MERCER_METHOD void operator()(float (&values)[N][M][W]) const {
@@ -287,7 +287,7 @@ MERCER_INLINE void load_wide(float (&to)[W], const float* from, bool inside) {
 // WIDTH 4: a lane's four neighbours belong to four tiles of columns, and lanes write 64 neighbouring bytes.
 MERCER_INLINE int vector_at(int n) { return n % 2 * 16 + n / 2 * 4; }
 
-// Rows of one axis with 32 elements behind it from n0 on. WIDTH 4: their places are filled anew.
+// Rows of one axis with 32 elements after it from n0 on. WIDTH 4: their places are filled anew.
 template <class F, int STEPS, class Results>
 MERCER_INLINE void load_one(float (&x)[STEPS * 4][4][1], float* base, int outer, int n0, int g, int t,
                             const Results& results) {
@@ -343,7 +343,7 @@ MERCER_INLINE void store_one(const float (&sums)[4][4], float* base, int outer, 
   }
 }
 
-// One axis and 32 elements behind it.
+// One axis and 32 elements after it.
 template <class F, class Results>
 MERCER_STEP void tensor_one(float* tile, const u8* operands, const int* exponents, const Results& results) {
   constexpr int STEPS = (F::P_A + 15) / 16, GROUP = 32;
@@ -372,7 +372,7 @@ MERCER_STEP void tensor_one(float* tile, const u8* operands, const int* exponent
   }
 }
 
-// Rows a and a + 8 of two axes, of item `outer` or so many rows behind it.
+// Rows a and a + 8 of two axes, of item `outer` or so many rows after it.
 template <class F, int OUT_TILES, class Results>
 MERCER_INLINE void store_rows(float* base, const float (&out)[OUT_TILES][4], int outer, int first, int t,
                               const Results& results, int behind = 0) {
@@ -410,7 +410,7 @@ struct RowPlaces {
       of[i] = address_in_block(shared_address(tile + p % OWN * F::STEP_A + g * TILES), p / OWN);
     }
   }
-  // MORE: values behind `place`.
+  // MORE: values after `place`.
   template <int MORE>
   MERCER_METHOD Pack<float, TILES> load(const float* tile, int place, int i, int g, int t) const {
     if constexpr (F::BLOCKS > 1) {

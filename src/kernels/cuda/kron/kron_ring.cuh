@@ -136,7 +136,7 @@ MERCER_INLINE bool is_item(const ItemPlaces<F>& places, int more) {
   return F::ADDS ? more < F::ITEMS : places.first + more < F::ITEMS;
 }
 
-// WIDTH neighbours behind the axes.
+// WIDTH neighbours after the axes.
 template <class F>
 MERCER_STEP void ring_two(float* tile, const u8* operands) {
   const int lane = threadIdx.x % 32, t = lane % 4, n = fifth(lane / 4);
@@ -169,8 +169,8 @@ MERCER_STEP void ring_two(float* tile, const u8* operands) {
   }
 }
 
-// The last two axes, to memory: matrices lie there one behind the other. store(e, more, two values, of element e + more
-// and the next one), read(): behind the last read of the tile. Values are read while those before them are multiplied.
+// The last two axes, to memory: matrices lie there one after the other. store(e, more, two values, of element e + more
+// and the next one), read(): after the last read of the tile. Values are read while those before them are multiplied.
 template <class F, class Store, class Read>
 MERCER_STEP void ring_last(const float* tile, const u8* operands, const Store& store, const Read& read) {
   constexpr int STEP = CHAIN_WARPS * 2;

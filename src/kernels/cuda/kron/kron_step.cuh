@@ -2,10 +2,10 @@
 //
 //   for item, row, l, q, a:  to[item, row, l, q, a] = alpha sum_p from[item, row, l, p, a] F[item, p, q] + beta y[...]
 //
-// l counts what stands before the factor's axis, a what stands behind it. A block takes TILE_B of (row, l) and TILE_A
+// l counts what stands before the factor's axis, a what comes after it. A block takes TILE_B of (row, l) and TILE_A
 // of a, which together are the columns n of a product of matrices, by TILE_Q of q; a thread THREAD_N columns by
 // THREAD_Q. `from` goes through shared memory in the order of memory, so loads run along a, or along p where little or
-// nothing stands behind; results of such tiles go back the same way (STAGED).
+// nothing comes after; results of such tiles go back the same way (STAGED).
 //
 // Floor: bytes, `from` once for each tile of q and `to` once, at 4.2 TB/s, or P multiply-adds an element of `to`, in
 // float32 at 65 TFLOP/s: from P = Q = 62 on arithmetic is more, as 8 bytes take as long as 124 flops. Shared memory:

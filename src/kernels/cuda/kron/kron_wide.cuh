@@ -4,7 +4,7 @@
 //   pair:    for item, b:     to[j1, j2] = sum_k1 sum_k2 F1[k1, j1] from[k1, k2] F2[k2, j2]
 //   single:  for item, b, a:  to[j1, a]  = sum_k1        F1[k1, j1] from[k1, a]
 //
-// b counts rows and what stands before the factors, a what stands behind. A tile T is from[P1][P2] of a b, or
+// b counts rows and what stands before the factors, a what comes after. A tile T is from[P1][P2] of a b, or
 // from[P1][TILE_N] of a piece of a's. It belongs to one row of x and has one scale; or, COLUMN_SCALES, its columns may
 // be of different rows, and each has its own.
 //
@@ -398,7 +398,7 @@ MERCER_STEP void write_tile(const WideLane& lane, const WideValues& values, cons
 }
 
 // ---- results --------------------------------------------------------------------------------------------------------
-// Undoes the scale of a tile, or of a column: value() does it, behind prepare() of all the sums of the former. Only
+// Undoes the scale of a tile, or of a column: value() does it, after prepare() of all the sums of the former. Only
 // exponents that no float has, or alpha, need two factors.
 struct WideFinish {
   float scale, rest, beta;

@@ -16,11 +16,11 @@
 // the last one.
 //
 // The loop over the columns is not unrolled, which would be some 20000 instructions: a row turns in its registers, the
-// column at work at its front, and finished columns come in again behind the last.
+// column at work at its front, and finished columns come in again after the last.
 //
 // Budget: 256 threads of 255 registers, ROWS x WIDTH of them the rows; 42 KB of shared memory. What counts is a
 // column's latency, some 900 cycles: four redux of 47, a barrier of the block, six reads of shared memory of 38 each
-// behind the other, a store to another block and its wait, which together take 350. A branch costs 40 to 80: so there
+// after the other, a store to another block and its wait, which together take 350. A branch costs 40 to 80: so there
 // is none that a selection could be.
 #pragma once
 
@@ -100,7 +100,7 @@ MERCER_INLINE void store_shared_if(bool on, u32 to, u32 x, u32 y, u32 z, u32 w) 
                : "memory");
 }
 
-// A candidate and its row from the column at work on, zeros behind the panel's last.
+// A candidate and its row from the column at work on, zeros after the panel's last.
 template <int WIDTH>
 struct PanelRecord {
   Candidate candidate;
@@ -243,7 +243,7 @@ struct PanelRows {
       store_shared_if(on, to + 16 + c * 4, bits_of(value[r][c]), bits_of(value[r][c + 1]), bits_of(value[r][c + 2]),
                       bits_of(value[r][c + 3]));
   }
-  // The columns behind the next one. Rows that are done take zero times the pivot's.
+  // The columns after the next one. Rows that are done take zero times the pivot's.
   MERCER_METHOD void finish() {
 #pragma unroll
     for (int r = 0; r < ROWS; ++r) {
@@ -318,7 +318,7 @@ struct RecordSender {
     }
     bytes_of_part = (u32)blocks * 16 * __reduce_add_sync(0xffffffffu, (u32)count);
   }
-  // Parts of a row with `left` unfinished columns. Columns behind them are sent as zeros, once into each set.
+  // Parts of a row with `left` unfinished columns. Columns after them are sent as zeros, once into each set.
   MERCER_METHOD static int parts(int left) { return min(WIDTH / 4, (left + PANEL_SETS + 3) / 4) + 1; }
   MERCER_METHOD u32 bytes(int left) const { return bytes_of_part * parts(left); }
 

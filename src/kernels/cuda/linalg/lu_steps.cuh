@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(LU_THREADS) swap_panel(const __grid
 #define JOIN_COLUMNS 64
 #define JOIN_PITCH 4  // beyond a row of shared memory: vectors of neighbouring rows meet in no bank
 
-// Four values of a row, those behind the first `count` zero.
+// Four values of a row, those after the first `count` zero.
 MERCER_INLINE Pack<float, 4> load_four(const float* from, i64 count) {
   if (count >= 4) return *(const Pack<float, 4>*)from;
   Pack<float, 4> four = {};

@@ -36,7 +36,7 @@ MERCER_INLINE REAL not_a_number() { return (REAL)__int_as_float(0x7fc00000); }
 typedef REAL SmallTile[WIDTH][WIDTH + 1];
 
 struct SmallShared {
-  Pack<REAL, 4> line[TEAMS][2][WIDTH / 4 + 1];  // what one member tells the others; what lies behind is not used
+  Pack<REAL, 4> line[TEAMS][2][WIDTH / 4 + 1];  // what one member tells the others; what follows is not used
   SmallTile tile[TEAMS];                       // rows of the factors
   int order[TEAMS][WIDTH];
   double box[2][8];  // of a team that is a block

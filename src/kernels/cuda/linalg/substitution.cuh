@@ -1,7 +1,7 @@
 // Forward substitution, ones on the diagonal, down a column of COUNT rows in registers. The first is solved, its
-// multiples leave the rows behind it, and these move up by one: so the loop is not unrolled, whose instructions would
-// run once and be waited for one by one. Step s has the factors of the rows behind row s at factors + s PITCH, from the
-// next row on, as many as there are rows: zeros behind the last (`place_behind`).
+// multiples leave the rows after it, and these move up by one: so the loop is not unrolled, whose instructions would
+// run once and be waited for one by one. Step s has the factors of the rows after row s at factors + s PITCH, from the
+// next row on, as many as there are rows: zeros after the last (`place_behind`).
 #pragma once
 
 #include "common/prelude.cuh"
@@ -22,7 +22,7 @@ MERCER_INLINE void substitute_down(float (&x)[SIZE], const float* factors, int s
   }
 }
 
-// Where row i's factor of step s lies, COUNT a power of two; rows that are not behind s fill the rest.
+// Where row i's factor of step s lies, COUNT a power of two; rows that are not after s fill the rest.
 template <int COUNT>
 MERCER_INLINE int place_behind(int i, int s) {
   return (i - s - 1) & (COUNT - 1);

@@ -5,7 +5,7 @@
 //                                                             and so on (nearest_candidates.cuh)
 //
 // Columns go in blocks of MERCER_COLUMN_BLOCK, in an order that takes from everywhere: neighbours in memory are often
-// neighbours in space. What is behind the last whole block comes last.
+// neighbours in space. What follows the last whole block comes last.
 #pragma once
 
 #include "common/arguments.h"

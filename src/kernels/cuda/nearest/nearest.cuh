@@ -20,7 +20,7 @@ struct Key {
 MERCER_INLINE bool before(const Key& a, const Key& b) {
   return a.value < b.value || (a.value == b.value && a.column < b.column);
 }
-// Order-preserving: negative numbers have all bits flipped, others the sign; NaN comes behind +Inf.
+// Order-preserving: negative numbers have all bits flipped, others the sign; NaN comes after +Inf.
 MERCER_INLINE u64 key_of(float v) {
   if (v != v) return 0xffffffffull;
   const u32 bits = bits_of(v == 0.0f ? 0.0f : v);
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(NEAREST_THREADS) nearest(const __gr
     keys[atomicAdd(&gathered, 1ull)] = key;
   }
   __syncthreads();
-  // Bitonic sort; places behind the last key hold the largest.
+  // Bitonic sort; places after the last key hold the largest.
   i64 size = 1;
   while (size < a.count) size *= 2;
   for (i64 i = a.count + threadIdx.x; i < size; i += NEAREST_THREADS) keys[i] = {~0ull, ~0ull};

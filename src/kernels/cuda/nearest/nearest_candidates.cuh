@@ -90,7 +90,7 @@ MERCER_INLINE void compute_again(u64* keys, u32 count, const PairArguments& p, i
 }
 #endif
 
-// Bitonic; places behind the last key take the largest. Returns with all threads at one point.
+// Bitonic; places after the last key take the largest. Returns with all threads at one point.
 MERCER_INLINE void sort_keys(u64* keys, u32 count) {
   u32 size = 1;
   while (size < count) size *= 2;

@@ -3,7 +3,7 @@
 //   pieces[panel of 128 points][two features][point][two features x 4 numbers of 16 bits]
 //
 // The upper, the middle and the lower eight digits of a float are numbers of bfloat16, which has its exponents; the
-// fourth number is 0. Numbers of z are negated, and behind the last feature there are zeros. Points lie where the
+// fourth number is 0. Numbers of z are negated, and after the last feature there are zeros. Points lie where the
 // tile's threads want them: of 16 rows, those of a thread are neighbours, of 16 columns four.
 #pragma once
 

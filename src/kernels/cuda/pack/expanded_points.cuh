@@ -134,7 +134,7 @@ MERCER_INLINE void tell_points(ExpandedState& state, int side, u32 most, u32 mos
   state.stands = expanded_stands(state);
 }
 
-// A thread takes a point of the side blockIdx.y, those behind the last one too, and all columns of v. Norms are those
+// A thread takes a point of the side blockIdx.y, those after the last one too, and all columns of v. Norms are those
 // of the operands as they are rounded, so that roundings move points and lose nothing else. The last block decides.
 extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(const __grid_constant__ PairArguments a) {
   __shared__ u32 most, most_partial, least_v, most_v;

@@ -13,7 +13,7 @@ struct FeatureFetch {
   static constexpr int kPasses = FEATURES / kWarps;
   POINT values[kPasses];
 
-  // `points` has count, k, and the strides of points and features. The last point is repeated behind itself.
+  // `points` has count, k, and the strides of points and features. The last point is repeated after itself.
   template <class Points>
   MERCER_METHOD FeatureFetch(const Points& points, const void* from, i64 first)
       : from_((const POINT*)from + first * points.point_stride), point_stride_(points.point_stride),
@@ -26,7 +26,7 @@ struct FeatureFetch {
            (a.point_stride < 0 ? -a.point_stride : a.point_stride);
   }
 
-  // Loads from feature k0 on; there are zeros behind the last one.
+  // Loads from feature k0 on; there are zeros after the last one.
   MERCER_METHOD void load(int k0) {
     // Unknown to the compiler: places of all passes would stay in registers from slice to slice.
     int thread = threadIdx.x;
@@ -63,7 +63,7 @@ struct FeatureFetch {
  private:
   const POINT* from_;
   i64 point_stride_, feature_stride_;
-  int k_, last_;  // the last point, from the first one on; below zero where all are behind it
+  int k_, last_;  // the last point, from the first one on; below zero where all are after it
   bool along_k_;
 
   MERCER_METHOD int feature_of(int pass, int thread) const {

@@ -1,6 +1,6 @@
 // The columns of v as points of a product, n as its features, in pieces of 16 bits (split_pieces.cuh), which stored
 // values are multiplied with (bilinear_kept.cuh). For each part of n an image [32 columns][unit of 32 n][32]
-// [128 bytes], in which a column has a power of two of its own. Zeros lie behind the last point and column.
+// [128 bytes], in which a column has a power of two of its own. Zeros lie after the last point and column.
 //
 // Values of a column far below its largest one lose digits. What they lose beyond a part of themselves is added up: it
 // is multiplied with f(0) at most, the sum of magnitudes with LEAST_PART f(0) at least (bilinear_kept.cuh). A column

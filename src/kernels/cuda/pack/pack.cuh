@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(PACK_THREADS) pack(const __grid_con
     --row, --rows;
   }
 #if BYTES
-  // Four features a word, those behind the last are 0 on both sides.
+  // Four features a word, those after the last are 0 on both sides.
   for_slices(a, side, tile, row, rows, [&](int k0) {
     for (int word = warp; word < PACK_FEATURES / 4 && k0 + 4 * word < a.k; word += PACK_THREADS / 32) {
       u32 bytes = 0;

@@ -1,7 +1,7 @@
 // The image of v in pieces of 16 bits, for products over n with many columns of powers of two (wide_fold.cuh): for
 // every 32 points n, in two steps of sixteen, the high and the low piece of all columns, [step][piece][half][column]
-// [eight halves], and behind those a number for every column. Pieces are v times a power of two, by which the largest
-// of the 32 comes to lie between 2^14 and 2^15; the number undoes it, and that of the values too. Zeros lie behind the
+// [eight halves], and after those a number for every column. Pieces are v times a power of two, by which the largest
+// of the 32 comes to lie between 2^14 and 2^15; the number undoes it, and that of the values too. Zeros lie after the
 // last point and column.
 //
 // For products that values come from (bilinear_values.cuh) v is multiplied with the points' factors 2^(rate |z|^2), but

@@ -51,7 +51,7 @@ struct Columns {
   }
 };
 
-// Values of the rows and the 32 columns from `at` on, [eight columns][row][column]. They are finite behind the last
+// Values of the rows and the 32 columns from `at` on, [eight columns][row][column]. They are finite after the last
 // column, where v is zero.
 MERCER_INLINE void powers_of(float (&values)[16], const ExpandedRows& rows, u32 at) {
 #pragma unroll

@@ -25,14 +25,14 @@ MERCER_INLINE void write_ones(u8* to, int rows) {
   for (int row = threadIdx.x; row < 2 * rows; row += THREADS)
     *(uint4*)(to + row * 16) = row < rows ? uint4{kTwo, kOne, 0, 0} : uint4{0, 0, kTwo, kOne};
 }
-// Before the slices of x and behind those of z.
+// Before the slices of x and after those of z.
 MERCER_INLINE void write_ones(const FedSlices&, REAL* shared) {
   write_ones((u8*)shared - 2 * ONES_X_BYTES, 64);
   write_ones((u8*)(shared + STAGES * SLICE), 128);
   async_fence();
 }
 
-// Blocks of eight rows lie one behind the other; the second half of the numbers lies elsewhere, farther on.
+// Blocks of eight rows lie one after the other; the second half of the numbers lies elsewhere, farther on.
 MERCER_INLINE u64 difference_operand(u32 first_half, u32 second_half) {
   return (u64)(128 / 16) << 32 | (u64)((second_half - first_half) / 16) << 16 | (u64)(first_half / 16);
 }

@@ -62,7 +62,7 @@ static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64
   if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
 }
 
-// The worst error of a tile's points from `first` on: quantise.cuh leaves a number of each 32 behind the points'.
+// The worst error of a tile's points from `first` on: quantise.cuh leaves a number of each 32 after the points'.
 template <int POINTS>
 MERCER_INLINE float worst_of_points(const float* worst, i64 first) {
   float most = 0;

@@ -27,7 +27,7 @@ MERCER_INLINE u32 block_of_region(const PairArguments& a, i64 place) {
 
 // A block looks at THREADS regions at once. They are far from each other, as neighbours are often wanted together.
 // Repairs are ahead: as they begin when all tiles have ended, marks are there before they end. What they store as well
-// is stored again behind them.
+// is stored again after them.
 template <class Run>
 MERCER_INLINE void run_regions(const PairArguments& a, const Run& run) {
   __shared__ u32 wanted[THREADS / 32];

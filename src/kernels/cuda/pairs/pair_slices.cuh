@@ -14,14 +14,14 @@
 #define VECTOR (16 / (int)sizeof(REAL))
 #define VECTOR_M (THREAD_M < VECTOR ? THREAD_M : VECTOR)
 #define VECTOR_N (THREAD_N < VECTOR ? THREAD_N : VECTOR)
-// A slice holds the points' panels one behind the other, as they lie in memory: [panel][k][stream][point]. Pieces of a
+// A slice holds the points' panels one after the other, as they lie in memory: [panel][k][stream][point]. Pieces of a
 // value (pair_differences.cuh) take as much as two, and lie by two features.
 #define BY_DIFFERENCES (DIFFERENCES == 1)
 #define PANEL_POINTS (BY_DIFFERENCES ? MERCER_DIFFERENCE_PANEL : MERCER_PANEL)
 #define WORDS_X (BY_DIFFERENCES ? 2 : X_STREAMS)
 #define WORDS_Z (BY_DIFFERENCES ? 2 : Z_STREAMS)
 #define ONES_X_BYTES (64 * 16)   // of either feature of a pair; before the slices
-#define ONES_Z_BYTES (128 * 16)  // and behind them
+#define ONES_Z_BYTES (128 * 16)  // and after them
 #define WORDS_BEFORE (BY_DIFFERENCES ? 2 * ONES_X_BYTES / 4 : 0)
 #define WORDS_BEHIND (BY_DIFFERENCES ? 2 * ONES_Z_BYTES / 4 : 0)
 #define FEEDING_THREADS (BY_DIFFERENCES ? 128 : 0)
@@ -103,7 +103,7 @@ MERCER_INLINE Operands operands_of(const REAL* slice, const Position& at) {
   return {slice + PlacesX::of_thread(at.ty), slice + SLICE_X + PlacesZ::of_thread(at.tx)};
 }
 
-// `depth` features of a tile's points; what lies behind the last feature is never read.
+// `depth` features of a tile's points; what follows the last feature is never read.
 template <int STREAMS, int POINTS, int PANEL>
 MERCER_INLINE void copy_panels(REAL* to, const REAL* from, i64 panel_size, int depth) {
   constexpr int kRow = PANEL / VECTOR, kChunks = TILE_K * STREAMS * kRow;
@@ -344,7 +344,7 @@ struct BulkPlaces {
   }
 };
 
-// Addresses of the barriers stay in registers. `next` is called behind the slice that was read.
+// Addresses of the barriers stay in registers. `next` is called after the slice that was read.
 struct BulkSlices : BulkPlaces {
   u32 parity = 0, first_full, full_at;
   bool is_first_lane;

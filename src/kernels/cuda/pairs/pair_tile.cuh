@@ -95,7 +95,7 @@ MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const
 #if BULK
 #if MIXED == 1
   __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-#else  // one behind the other
+#else  // one after the other
   __shared__ __align__(8) u64 full[2 * STAGES];
   u64* const empty = full + STAGES;
 #endif

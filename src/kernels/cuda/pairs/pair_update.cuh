@@ -225,7 +225,7 @@ struct TilePlace {
   i64 m0, n0, x_set, z_set;
 };
 
-// Sums that other kernels stored, behind the states of this one. The last row and column repeat, as in panels.
+// Sums that other kernels stored, after the states of this one. The last row and column repeat, as in panels.
 MERCER_INLINE void read_planes(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
   const bool whole = place.n0 + TILE_N <= a.n;
 #pragma unroll

@@ -46,7 +46,7 @@ MERCER_INLINE float power_coefficient(int k, float p) {
   return sum == 0 ? 1e-30f : (float)sum;
 }
 
-// Threads meet behind it before they read.
+// Threads meet after it before they read.
 MERCER_INLINE void make_power_table(float p) {
   if (threadIdx.x < 4) power_coefficients[threadIdx.x] = power_coefficient(threadIdx.x, p);
 #pragma unroll 1
