@@ -17,7 +17,7 @@
 
 namespace mercer {
 
-/// x, y or out: element (item, m, k) lies offset(item) + offset(m) + k * stride elements behind data.
+/// x, y or out: element (item, m, k) lies offset(item) + offset(m) + k * stride elements after data.
 struct KronArray {
   char* data = nullptr;
   std::int64_t stride = 1;  // of k or j

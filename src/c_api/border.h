@@ -1,6 +1,6 @@
 // The border between C and C++: exceptions end here, and the structs of mercer/c/mercer.h become those of C++. What C
 // alone can get wrong (null pointers, numbers that are no value of an enumeration, structs of another version) is
-// refused here; all other rules are checked, and worded, behind it.
+// refused here; all other rules are checked, and worded, after it.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ Struct own_version(const char* op, const char* name, const Struct* theirs, const
           "Received {}.", op, name, least, size);
   const char* const bytes = reinterpret_cast<const char*>(theirs);
   require(std::all_of(bytes + std::min(size, sizeof(Struct)), bytes + size, [](char byte) { return byte == 0; }),
-          "{}: {} must hold nothing behind the {} bytes that this version of Mercer knows. Received a field of a later "
+          "{}: {} must hold nothing after the {} bytes that this version of Mercer knows. Received a field of a later "
           "one.", op, name, sizeof(Struct));
   Struct own = defaults;
   std::memcpy(&own, theirs, std::min(size, sizeof(Struct)));

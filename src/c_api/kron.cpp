@@ -13,7 +13,7 @@ class KronCall {
   KronCall(bool left, const mercer_tensor* x, const mercer_tensor* factors, std::size_t count,
            const mercer_kron_options* options)
       : left_(left), op_(left ? "kron.kron_matmul" : "kron.matmul"), x_(tensor_of(op_, "x", x)) {
-    // Said here as well: nothing behind a wrong count may be read.
+    // Said here as well: nothing after a wrong count may be read.
     require(count >= 1 && count <= kron::kMostFactors, "{}: there must be 1 to {} factors. Received {}.", op_,
             kron::kMostFactors, count);
     given(op_, "factors", factors);

@@ -124,7 +124,7 @@ Tensor Product::view(const Matrix& matrix, std::int64_t columns) const {
   return t;
 }
 
-/// op(F_i) behind so many leading axes; the batch is the first of them, and absent where one factor serves all.
+/// op(F_i) after so many leading axes; the batch is the first of them, and absent where one factor serves all.
 Tensor Product::factor(std::size_t i, int axes) const {
   const std::int64_t rows = left_ ? sizes_.q[i] : sizes_.p[i], columns = left_ ? sizes_.p[i] : sizes_.q[i];
   const bool by_rows = arrays_.factor_op == fastKronOp_N;

@@ -17,10 +17,10 @@ class Sizes {
 
   std::int64_t m = 0, k = 0, l = 0;
   std::vector<std::int64_t> p, q;
-  std::vector<std::int64_t> slices;  ///< columns before and behind factor i, without its own axis
+  std::vector<std::int64_t> slices;  ///< columns before and after factor i, without its own axis
 
   std::size_t count() const { return p.size(); }
-  /// Elements behind the multiplication by factor i, the last factor being the first.
+  /// Elements after the multiplication by factor i, the last factor being the first.
   std::int64_t elements_behind(std::size_t i) const { return m * slices[i] * q[i]; }
 };
 
@@ -47,7 +47,7 @@ class Product {
   Product(const char* op, bool left, Handle& handle, fastKronBackend backend, Sizes sizes, Arrays arrays);
 
   void run();
-  /// Keeps what lies between the factors; `kept` [count - 1], its strides null where items lie one behind the other.
+  /// Keeps what lies between the factors; `kept` [count - 1], its strides null where items lie one after the other.
   void run_and_keep(const std::vector<void*>& kept, const std::uint64_t* strides);
 
  private:

@@ -14,7 +14,7 @@ struct DtypeRow {
   Dtype computing;          // the type in which values are computed
   bool of_points;           // points may be of it
   char format;              // of the module struct and of buffers; 0: it has none
-  char interface;           // the kind in the array interface, the size behind it: "f4"; 0: it has none
+  char interface;           // the kind in the array interface, the size after it: "f4"; 0: it has none
   std::uint8_t dlpack;      // DLDataTypeCode
   std::int8_t xla;          // xla::PrimitiveType
   const char* device_text;  // its elements in device text; null: they have none there

@@ -41,7 +41,7 @@ class PairKernels {
   explicit PairKernels(std::shared_ptr<const plan::PairPlan> plan) : plan_(std::move(plan)) {}
   const plan::PairPlan& plan() const { return *plan_; }
   const Variant& variant(bool fast) const;
-  /// The variant's update for features behind those that are in the accumulators already.
+  /// The variant's update for features after those that are in the accumulators already.
   const UpdateKernel& continued(bool fast) const;
   /// Update and epilogue in one kernel; null where they do not fit the registers together, or the interpreter serves.
   const UpdateKernel* fused(bool fast) const;

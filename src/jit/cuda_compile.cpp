@@ -151,7 +151,7 @@ void fail_of_ptx(const CudaSource& source, const Nvrtc& compiler, const std::str
        "NVRTC {}:\n{}", source.name, source.architecture, texts, compiler.version(), errors);
 }
 
-/// Messages of a log, with a blank line behind each, that tell of errors; all where none does.
+/// Messages of a log, with a blank line after each, that tell of errors; all where none does.
 std::string errors_of(std::string_view log) {
   std::string errors;
   for (std::string_view rest = log; !rest.empty();) {

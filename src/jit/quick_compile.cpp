@@ -23,7 +23,7 @@ namespace {
 
 /// Threads that outlive the call that starts them. Never destroyed: NVRTC takes what it works with down at the end of a
 /// process, in handlers that it registers as it compiles, and the last handler registered is the first to run. So the
-/// wait for these threads is registered behind each compilation that comes before them.
+/// wait for these threads is registered after each compilation that comes before them.
 class Background {
  public:
   static Background& shared() {

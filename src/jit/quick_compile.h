@@ -37,11 +37,11 @@ struct FirstBinaries {
   std::vector<CudaBinary> first;  ///< empty where one did not compile
   std::vector<std::shared_future<CudaBinary>> full;
 };
-/// Compiles what a first call runs, and behind it what takes its place from the second call on, in a process that
+/// Compiles what a first call runs, and after it what takes its place from the second call on, in a process that
 /// compiles first; nothing where no thread can be had.
 std::optional<FirstBinaries> compile_first(const std::vector<CudaSource>& first, const std::vector<CudaSource>& full);
 
-/// Waits for all that is still compiled behind first calls.
+/// Waits for all that is still compiled after first calls.
 void finish_compiling();
 
 }  // namespace mercer::jit

@@ -39,7 +39,7 @@ constexpr std::int64_t item_scratch(std::int64_t rows, std::int64_t cols, std::i
 }
 
 /// Gradients by the points of both sides of a block of pairs, of (x - z)^2 or x z: what a pair adds is its slope times
-/// the difference or the other point. Lines are whole vectors of features, with zeros behind the last one.
+/// the difference or the other point. Lines are whole vectors of features, with zeros after the last one.
 template <class T>
 struct FieldBlock {
   const T* slopes;                   // [rows][slope_stride]

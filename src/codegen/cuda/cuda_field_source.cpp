@@ -207,7 +207,7 @@ std::string powers_text(const plan::GpuFieldPlan& plan) {
   const int eighths = plan.table_eighths();
   std::string text = exponent_text(plan.factors);
   text += define("IS_ROOT", plan.factors.power == 0.5) + define("TABLE_EIGHTHS", eighths);
-  constexpr int kThreads = 512;  // FIELD_THREADS, which the skeleton defines behind this
+  constexpr int kThreads = 512;  // FIELD_THREADS, which the skeleton defines after this
   if (eighths > 0) text += define("THREADS", kThreads) + power_functions(plan.factors.power, plan::kFieldPowerBits);
   return text;
 }

@@ -15,7 +15,7 @@ using InputName = std::function<std::string(const ir::Input&)>;
 /// What becomes of output `index`: a statement's left side, "acc[0]".
 using OutputName = std::function<std::string(std::size_t index)>;
 
-/// One statement a line, each indented by two blanks; all outputs are assigned behind the last computation, so an
+/// One statement a line, each indented by two blanks; all outputs are assigned after the last computation, so an
 /// output may be an input's place.
 std::string cuda_statements(const ir::Program& program, const InputName& input, const OutputName& output);
 

@@ -75,7 +75,7 @@ std::string cuda_few_columns_source(Dtype type);
 /// The kernel `uniforms`: so many parameters and what `program` makes of them.
 std::string cuda_uniforms_source(Dtype type, std::size_t params, std::size_t uniforms, const ir::Program& program);
 
-/// The kernels `field` and, behind ranges of n, `sum_splits`.
+/// The kernels `field` and, after ranges of n, `sum_splits`.
 /// The tile of a gradient field of few features.
 std::string cuda_few_features_source(const plan::GpuPairPlan& plan);
 std::string cuda_field_source(const plan::GpuFieldPlan& plan);
@@ -114,7 +114,7 @@ std::string cuda_nearest_source(Dtype type);
 /// The kernels of a plan that finds candidates: `tighten`, `rank` and `scan_rows`.
 std::string cuda_candidates_source(const plan::GpuPairPlan& plan);
 
-/// The kernel `merge_ranges` behind a fold over n.
+/// The kernel `merge_ranges` after a fold over n.
 std::string cuda_merge_source(plan::Consumer consumer, ReduceKind fold, Dtype type, Dtype out);
 
 }  // namespace mercer::codegen

@@ -21,7 +21,7 @@ std::string_view cuda_text(std::string_view file_name);
 std::string include(std::string_view file_name);
 
 /// The text with files in the place of the lines that include them. Each file is there once, at the first place that
-/// asks for it, behind those that it includes itself: NVRTC compiles one text without a header.
+/// asks for it, after those that it includes itself: NVRTC compiles one text without a header.
 std::string flattened(std::string_view text);
 
 }  // namespace mercer::codegen

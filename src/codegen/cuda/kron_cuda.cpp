@@ -196,7 +196,7 @@ std::string chain_phase(const plan::KronChain& chain, std::size_t index) {
       break;
     }
   all.insert(all.end(), outer.begin(), outer.end());
-  // Whether places of a warp's first item and of what is behind it add up, in each block's share of the items.
+  // Whether places of a warp's first item and of what follows it add up, in each block's share of the items.
   const std::int64_t items = phase.outer * phase.inner / phase.width;
   const std::int64_t blocks = chain.is_shared(index) ? chain.cluster : 1;
   const std::int64_t stride = chain.block_threads / kWarp * (phase.axes == 1 ? kEight : 1);

@@ -72,7 +72,7 @@ Product product_of(const KronStepSource& s) {
 
 /// The vectors of a block, from the left: whole ones, and perhaps one in part.
 struct Columns {
-  int whole = 0, tail = 0;  // tail: elements behind the whole vectors
+  int whole = 0, tail = 0;  // tail: elements after the whole vectors
   int vectors() const { return whole + (tail > 0 ? 1 : 0); }
 };
 
@@ -107,7 +107,7 @@ class KronEmitter {
     std::int64_t bytes;
   };
 
-  /// Runs body `count` times, moving the pointers behind each time, and back at the end.
+  /// Runs body `count` times, moving the pointers after each time, and back at the end.
   template <class Body>
   void loop(std::int64_t count, const Xbyak::Reg64& counter, const std::vector<Step>& steps, const Body& body) {
     if (count <= 0) return;

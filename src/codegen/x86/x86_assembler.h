@@ -16,7 +16,7 @@
 
 namespace mercer::codegen {
 
-/// Appends constants behind the code and refers to them relative to the instruction pointer.
+/// Appends constants after the code and refers to them relative to the instruction pointer.
 class ConstantPool {
  public:
   explicit ConstantPool(bool is_double) : is_double_(is_double) {}
@@ -76,7 +76,7 @@ class VectorAssembler : public Xbyak::CodeGenerator {
                      out = rbx, pair = r12, scratch = r13, loop = r14;
 
  private:
-  /// A call that an instruction rarely needs: behind the code, so that others run past it.
+  /// A call that an instruction rarely needs: after the code, so that others run past it.
   struct RareCall {
     Xbyak::Label start, back;
     Xbyak::Xmm dst, angle, sine;

@@ -306,7 +306,7 @@ class UpdateEmitter {
     a.L(only);
   }
 
-  /// The smallest sum of each column against the bounds behind the panels. x moves on to the next panel.
+  /// The smallest sum of each column against the bounds after the panels. x moves on to the next panel.
   void guard() {
     if (!s_.guarded) return;
     const int first = states_ * s_.tile.rows * s_.tile.vectors;
@@ -348,7 +348,7 @@ class UpdateEmitter {
     if (s_.row_slots > 0) a.add(a.row, s_.row_slots * s_.tile.rows * element_);
   }
 
-  // Slots behind the spilled values: the tiles to go, where the next one writes, and where it says that it is doubtful.
+  // Slots after the spilled values: the tiles to go, where the next one writes, and where it says that it is doubtful.
   static constexpr int kTilesSlot = ProgramEmitter::kStackBytes, kOutSlot = kTilesSlot + 8;
   static constexpr int kDoubtfulSlot = kOutSlot + 8, kFrameBytes = kTilesSlot + 64;
 

@@ -36,7 +36,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using Functions = Lapack::Functions;
-/// Fortran hands over the lengths of texts behind all else.
+/// Fortran hands over the lengths of texts after all else.
 using Length = std::size_t;
 
 constexpr const char* kNames[kRoutines] = {"potrf", "getrf", "gemm", "syrk", "trsm", "trsv", "syevd", "syevr"};

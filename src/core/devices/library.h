@@ -7,7 +7,7 @@
 namespace mercer {
 
 /// A loaded library, or the reason why there is none. Never closed: OpenBLAS and CUDA leave threads and exit handlers
-/// behind. Copies refer to the same library.
+/// after. Copies refer to the same library.
 class Library {
  public:
   Library() = default;

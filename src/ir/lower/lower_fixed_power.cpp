@@ -163,7 +163,7 @@ Product narrow_power(Value d, int whole, double r, bool eight, bool scaled) {
   if (eight && !scaled) d = d * kNarrowScale;
   scaled = scaled || eight;
   const double taken = scaled ? -std::log2(kNarrowScale) : 0;
-  // One operation sets the ones behind the zero that exponents begin with, and the sign.
+  // One operation sets the ones after the zero that exponents begin with, and the sign.
   const Value m = scaled ? bit_or(d, d.builder->pattern_of_number(-1.0)) : mantissa_of(d);
   const MantissaPolynomial polynomial = mantissa_polynomial(fit_mantissa(r, kFitTarget), scaled);
   const int bits = eight ? 3 : 4, size = 1 << bits;

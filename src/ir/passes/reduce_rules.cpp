@@ -122,7 +122,7 @@ Expr separated(const Expr& r) {
 
 Expr moved(const Expr& r, const Derivative& along) {
   const int states = r->slot;
-  // `e`: a part over states and, but for finish, a second one of them; `b` stands S slots behind each.
+  // `e`: a part over states and, but for finish, a second one of them; `b` stands S slots after each.
   const auto of_part = [&](const Expr& e, bool has_incoming) {
     Expr result = along(e);
     for (int s = 0; s < states; ++s) {

@@ -9,7 +9,7 @@
 //            and those of `merge` and `finish` likewise. Exact where these have derivatives; by the rows of the op
 //            table where they have not.
 //
-// By a feature of any other reduce the weight of term k is a product of the partial derivatives of all combines behind
+// By a feature of any other reduce the weight of term k is a product of the partial derivatives of all combines after
 // it, which no value of the pair has.
 #pragma once
 

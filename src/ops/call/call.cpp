@@ -71,7 +71,7 @@ bool overlap(const Tensor& a, const Tensor& b) {
 
 namespace {
 
-/// Whether every axis steps over all that the later ones reach, as rows behind rows do.
+/// Whether every axis steps over all that the later ones reach, as rows after rows do.
 bool lies_in_order(const Tensor& t) {
   std::int64_t reach = 0;
   for (int axis = t.ndim(); axis-- > 0;) {

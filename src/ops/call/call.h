@@ -48,7 +48,7 @@ void check_device(const char* op, const char* name, const Tensor& tensor, Device
 /// Refuses an output on another device, one that overlaps itself (a stride of 0 over several elements) or an input.
 void check_output(const char* op, const Tensor& out, const Shape& expected, const std::vector<const Tensor*>& inputs);
 
-/// The element so many elements behind the first.
+/// The element so many elements after the first.
 char* element(const Tensor& tensor, std::int64_t elements);
 /// Strides of a tensor's leading axes along the axes of the batch; 0 where it is broadcast.
 Shape batch_strides(const Tensor& tensor, int trailing, const Shape& batch);

@@ -17,7 +17,7 @@ namespace mercer {
 
 namespace ops {
 
-/// The program that a formula took last: calls of one problem, one behind the other, find it without the lock of their
+/// The program that a formula took last: calls of one problem, one after the other, find it without the lock of their
 /// context and without a text for its key. It is the context's, and gone from here when it is gone there.
 class LastProgram {
  public:

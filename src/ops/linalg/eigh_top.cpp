@@ -27,7 +27,7 @@ constexpr std::int64_t kDense = 192;
 /// Small problems that are solved to see how far the residuals are: the first with so many vectors for each that is
 /// wanted, the next where their rate says that they are there, but not this many blocks later.
 constexpr std::int64_t kFirstLook = 6, kFarthestLook = 6;
-/// How much faster residuals fall behind the first look than they did on average before: 1.6 to 2.3 times for kernels.
+/// How much faster residuals fall after the first look than they did on average before: 1.6 to 2.3 times for kernels.
 /// A look too many costs more than a block too many.
 constexpr double kQuickening = 1.5;
 
@@ -156,7 +156,7 @@ class Lanczos {
     return measure(w, v);
   }
 
-  /// The block behind the basis is multiplied and becomes part of it.
+  /// The block after the basis is multiplied and becomes part of it.
   void extend(bool carefully) {
     const std::int64_t m = held_ + block_;
     multiply(basis_->basis(held_, block_), basis_->basis(m, block_));
@@ -167,7 +167,7 @@ class Lanczos {
       basis_->append(m, block_);
   }
 
-  /// False where a block was put off: it has been made, and those behind it are to be made anew.
+  /// False where a block was put off: it has been made, and those after it are to be made anew.
   bool is_sound() {
     const std::int64_t first = basis_->put_off();
     if (first < 0) return true;
@@ -207,7 +207,7 @@ class Lanczos {
     return false;
   }
 
-  /// Residuals fall by about the same factor with every block behind the last look, and at the first look somewhat
+  /// Residuals fall by about the same factor with every block after the last look, and at the first look somewhat
   /// faster than from those of as many vectors as are wanted.
   void plan_look(double excess) {
     const bool first = last_look_ == 0 || held_ <= last_look_;
@@ -232,7 +232,7 @@ class Lanczos {
     return std::count_if(gaps.begin(), gaps.end(), [&](double gap) { return !(gap <= most); });
   }
 
-  /// The basis becomes the best vectors, some more than are wanted, and the block behind it.
+  /// The basis becomes the best vectors, some more than are wanted, and the block after it.
   void thicken() {
     const std::int64_t kept = std::min(k_ + block_, held_ - block_);
     pairs_ = decompose(held_, kept);

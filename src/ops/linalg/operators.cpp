@@ -231,7 +231,7 @@ class KernelMatrix {
     kernel_product(f_, x_, nullptr, scaled, out, in(queue), context_);
   }
 
-  /// One request for memory, as a queue expects: s v, and behind it what the product takes.
+  /// One request for memory, as a queue expects: s v, and after it what the product takes.
   void multiply_weighted_on_cuda(const Tensor& v, const Tensor& out, const Queue& queue) const {
     cuda::Rehearsal asked{.purpose = cuda::Rehearsal::Purpose::workspace};
     Queue asks = without_memory(queue);

@@ -128,7 +128,7 @@ class OuterProducts {
   std::int64_t size_ = 4, parts_ = 1, rows_ = 1, matrix_ = 0;
 };
 
-/// out[b, k, l] = the sum of so many [b, k, l] that lie one behind the other.
+/// out[b, k, l] = the sum of so many [b, k, l] that lie one after the other.
 template <class Real>
 void add_up(const char* slots, std::int64_t count, std::int64_t elements, char* to) {
   const Real* from = reinterpret_cast<const Real*>(slots);
@@ -177,7 +177,7 @@ void run_on_cuda(const OuterProducts& products, const PairCall& call, const Tens
     cuda::sum_splits(job);
     return products.rehearse(nowhere, elsewhere, arguments.queue);
   }
-  // The calls within take their scratch memory from behind ours.
+  // The calls within take their scratch memory from after ours.
   cuda::Rehearsal inner{cuda::Rehearsal::Purpose::workspace, outer ? outer->device : nullptr};
   Queue asked = arguments.queue;
   asked.rehearsal = &inner;

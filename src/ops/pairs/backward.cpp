@@ -22,7 +22,7 @@ using ops::Shape;
 
 namespace {
 
-/// An output of this shape behind the batch, `further` inputs in addition to the call's.
+/// An output of this shape after the batch, `further` inputs in addition to the call's.
 void check_result(const PairCall& call, const Tensor& out, const Shape& shape,
                   const std::vector<const Tensor*>& further) {
   ops::check_output_type(call.op(), out, call.type());

@@ -350,7 +350,7 @@ FieldSource FieldPlan::finish_source() const {
 
 namespace {
 
-/// States of the first `outputs` of a tile, their slots one behind the other, with their coefficients.
+/// States of the first `outputs` of a tile, their slots one after the other, with their coefficients.
 std::vector<Expr> of_outputs(const std::vector<Expr>& states, int outputs) {
   const int count = static_cast<int>(states.size());
   std::vector<Expr> all;

@@ -19,7 +19,7 @@ namespace {
 constexpr int kFewestSteps = 10, kMostSteps = 40, kFewRegisters = 16;
 
 /// How long the result of a step is waited for, in cycles. Waits are not the core's latencies: its schedulers hide
-/// those of a chain better than those before and behind it. They were searched for on Zen 4
+/// those of a chain better than those before and after it. They were searched for on Zen 4
 /// (docs/kernels/cpu_tile.md).
 struct Waits {
   double stream;  // a step that reads z

@@ -25,7 +25,7 @@ std::vector<int> slots_of(const std::vector<Expr>& params, const std::vector<Exp
   return slots;
 }
 
-/// Uniforms, below 0 in `slots`, stand behind all parameters.
+/// Uniforms, below 0 in `slots`, come after all parameters.
 void take_slots(ir::Program& program, const std::vector<int>& slots, const ir::FieldSplit& field) {
   for (ir::Input& input : program.inputs) {
     if (input.site != Site::param) continue;

@@ -23,7 +23,7 @@ inline constexpr std::int64_t kFieldTileFeatures = 192;
 bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs);
 
 /// A linear factor makes the field a product of matrices (kernels/cuda/gradient/linear_field.cuh): of the amplitudes,
-/// and of the coefficients times the features, with the coefficients themselves behind those. Sizes that memory is
+/// and of the coefficients times the features, with the coefficients themselves after those. Sizes that memory is
 /// bounded by.
 struct LinearSizes {
   std::int64_t points = 0;   // n of a range
@@ -61,7 +61,7 @@ struct FieldWeights {
   bool of_matrix() const { return kind == Kind::matrix; }
 };
 
-/// How these lie: rows with room behind the last column, as kernels store them; a caller's rows or columns.
+/// How these lie: rows with room after the last column, as kernels store them; a caller's rows or columns.
 enum class StoredValues : std::uint8_t { padded, rows, columns };
 
 /// Rows and depth of a block of products of float64 matrices (kernels/cuda/gradient/stored_doubles.cuh).
@@ -212,7 +212,7 @@ inline constexpr std::int64_t kFieldOutputs = 16;
 /// As `kFieldOutputs`, of products, for so many in all: twice as many where that takes no more columns.
 int most_product_outputs(std::int64_t outputs);
 
-/// `scaled`: the fields with their units (ir/passes/safe_field.h), which read the amplitude behind `again`; or an empty
+/// `scaled`: the fields with their units (ir/passes/safe_field.h), which read the amplitude after `again`; or an empty
 /// one.
 std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given, const ir::FieldSplit& scaled = {});
 

@@ -573,7 +573,7 @@ std::string GpuPairPlan::to_text() const {
 
 namespace {
 
-/// Planes are read as accumulators behind the states.
+/// Planes are read as accumulators after the states.
 void read_planes(ir::Split& split, std::size_t planes) {
   ir::ExprMap<Expr> accumulators;
   for (int p = 0; p < static_cast<int>(planes); ++p)

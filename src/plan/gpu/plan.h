@@ -199,7 +199,7 @@ struct PairPipes {
 /// Sums that are products of matrices: ways gemm_sum, gemm_sum_float64 and precomputed_sums.
 struct PairProducts {
   Bilinear bilinear;  // the sum runs on tensor cores (kernels/cuda/gemm/bilinear_tile.cuh); the plan's tile repairs
-  std::vector<std::shared_ptr<const GpuPairPlan>> planes;  // of sums that others compute first: accumulators behind
+  std::vector<std::shared_ptr<const GpuPairPlan>> planes;  // of sums that others compute first: accumulators after
                                                            // the states of `split` (plan/gpu/sums/sum_planes.h)
   GpuTile double_tile;        // of float64, where it does (kernels/cuda/gemm/double_products.cuh)
   bool deep_doubles = false;  // 16 features a product, of compute capability 9.0 on; else four

@@ -17,7 +17,7 @@ namespace mercer::plan {
 struct StoredSums {
   ir::ValueSplit split;
   Dtype type = Dtype::float32;
-  int amplitudes = 0;    // the first values, whose planes are behind those of other reductions
+  int amplitudes = 0;    // the first values, whose planes are after those of other reductions
   bool as_they_are = false;  // what is stored are the values: of the sums and the product, then the amplitudes
   int sums = 0;          // the next ones, times the weights of the pairs
   bool product = false;  // the last one, times the columns of v

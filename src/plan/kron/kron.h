@@ -3,11 +3,11 @@
 // A block of rows is an array [mb, d_1, ..., d_N, c], d_i = P_i until factor i is applied and Q_i from then on; c is
 // the number of columns of a block that lies by columns (kron_matmul), else 1. Applying a factor,
 //
-//   out[l, q, r] = sum_p in[l, p, r] F[p, q],   l: what stands before its axis, r: what stands behind it
+//   out[l, q, r] = sum_p in[l, p, r] F[p, q],   l: what stands before its axis, r: what comes after it
 //
 // moves nothing to another place, so factors commute. Neighbouring factors form a *pass*:
 //
-//   for a tile of l's, or a piece of r               what stands before and behind all factors of the pass
+//   for a tile of l's, or a piece of r               what comes before and after all factors of the pass
 //     apply each factor of the pass (a *step*)       the tile stays in the first-level cache
 //
 // A pass reads its input once and writes its output once; between passes the block stays in the second-level cache.
@@ -47,7 +47,7 @@ struct KronGroup {
 /// Groups first .. first + count - 1, applied to a tile while it is in the cache.
 struct KronPass {
   int first = 0, count = 1;
-  std::int64_t left = 1, right = 1;        // what stands before and behind in one row; right counts columns as well
+  std::int64_t left = 1, right = 1;        // what comes before and after in one row; right counts columns as well
   std::int64_t in = 1, out = 1;            // products of p and of q
   std::vector<int> order = {};             // the groups in the order of their steps
   std::int64_t widest = 0;                 // the largest array between two steps, for one l and one r
@@ -75,7 +75,7 @@ struct KronPlan {
   std::int64_t block_rows = 1;       // rows of a block
   std::int64_t columns = 1;          // c: block_rows where the block lies by columns, else 1
   std::int64_t k = 1, j = 1;         // products of all p and of all q
-  std::int64_t widest = 0;           // elements of a row in the largest array before, between or behind passes
+  std::int64_t widest = 0;           // elements of a row in the largest array before, between or after passes
   double flops = 0;                  // of one row
   std::string to_text() const;
 };

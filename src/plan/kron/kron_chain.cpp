@@ -53,8 +53,8 @@ bool is_eight(const KronChainAxis& axis) {
   return std::min(axis.p, axis.q) >= kFewestEights && axis.extent() <= kMostMultiplied;
 }
 
-/// Pairs from the end; what is left over is the first axis, behind which stands all the rest of a row. An axis that
-/// blocks share comes last, the first one alone, another one with that behind it.
+/// Pairs from the end; what is left over is the first axis, after which comes all the rest of a row. An axis that
+/// blocks share comes last, the first one alone, another one with that after it.
 void add_phases(KronChain& chain, bool tensor_cores, bool eights, bool any_behind) {
   const bool is_float = chain.types.type == Dtype::float32;
   const auto takes_eights = [&](int axis) { return eights && is_eight(chain.axes[static_cast<std::size_t>(axis)]); };
@@ -164,10 +164,10 @@ int eights_turns(const KronChain& chain, const KronChainPhase& phase) {
          8 * turns(written, write_width, bytes_of(chain)) / write_width;
 }
 
-/// Where the lanes of a warp are in a tile, whatever the steps: along each axis, behind all axes, before all of them.
+/// Where the lanes of a warp are in a tile, whatever the steps: along each axis, after all axes, before all of them.
 using LaneDigits = std::vector<std::array<std::int64_t, kWarp>>;
 
-/// Digits of the lanes for multiply-adds: lanes run along what stands behind, then along what stands before.
+/// Digits of the lanes for multiply-adds: lanes run along what comes after, then along what stands before.
 LaneDigits lane_digits(const KronChain& chain, std::size_t index) {
   const KronChainPhase& phase = chain.phases[index];
   const std::size_t axes = chain.axes.size();
@@ -250,7 +250,7 @@ bool set_tile(KronChain& chain, std::int64_t tile_l, std::int64_t tile_r, std::i
   return chain.shared_bytes() <= most_bytes;
 }
 
-/// Neighbours behind the axes first, whole lines of memory if they fit; then several tiles side by side. What a block
+/// Neighbours after the axes first, whole lines of memory if they fit; then several tiles side by side. What a block
 /// has on its way from memory should outlast the latency.
 bool choose_tile(KronChain& chain, const KronGpuPlace& place, std::int64_t most_bytes, std::int64_t plain) {
   std::int64_t r = place.right, one = bytes_of(chain);

@@ -1,7 +1,7 @@
 // Several neighbouring factors of a Kronecker product in one pass over memory on a GPU: a tile lies in shared memory
 // while one factor after the other is multiplied (kernels/cuda/kron/kron_chain.cuh).
 //
-//   tile [tile_l][axis 0] ... [axis n-1][tile_r]     tile_r neighbours behind the factors, or tile_l tiles side by side
+//   tile [tile_l][axis 0] ... [axis n-1][tile_r]     tile_r neighbours after the factors, or tile_l tiles side by side
 //   an axis is one factor, or several tiny ones multiplied out; it has room for p and for q
 //   on 9.0 a row may be shared by a cluster: a block has some elements of an axis, whose phase is last and reads all
 //   a phase multiplies one axis or two neighbouring ones, in place: what a thread or warp replaces, it has read itself
@@ -36,8 +36,8 @@ struct KronChainPhase {
   int axis = 0, axes = 1;
   bool tensor = false;            // pieces on tensor cores, of 16 bits
   bool eights = false;            // axes of five to eight on tensor cores, in full precision; else multiply-adds
-  std::int64_t outer = 1, inner = 1;  // what stands before and behind these axes in the tile
-  int width = 1;                  // neighbours behind the axes that a lane takes together
+  std::int64_t outer = 1, inner = 1;  // what comes before and after these axes in the tile
+  int width = 1;                  // neighbours after the axes that a lane takes together
   bool along = false;             // or neighbours of the second axis, which is the last of the tile
 };
 
@@ -49,7 +49,7 @@ struct KronChain {
   std::vector<KronChainPhase> phases;  // in the order in which they run
   std::int64_t tile_l = 1, tile_r = 1, step_l = 1;
   std::int64_t block_threads = 256, resident = 1;  // blocks that a multiprocessor is to hold
-  bool whole_r = true;  // what stands behind the factors is a multiple of tile_r
+  bool whole_r = true;  // what comes after the factors is a multiple of tile_r
   int multiprocessors = 1;
   int cluster = 1;      // blocks that share a row
   int shared_axis = 0;  // the first, or that of the last pair; of that each has a part
@@ -97,7 +97,7 @@ struct KronChain {
   /// Extent of an axis in a block when a phase begins; `phases.size()`: at the end.
   std::int64_t extent(std::size_t phase, std::size_t axis) const;
   std::int64_t ring_bytes() const;
-  /// Where the operand of an axis begins in shared memory, in bytes behind the tile; for axes.size(), where they end.
+  /// Where the operand of an axis begins in shared memory, in bytes after the tile; for axes.size(), where they end.
   std::int64_t operand_at(std::size_t axis) const;
   const KronChainPhase& phase_of(std::size_t axis) const;
 };

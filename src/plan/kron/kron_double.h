@@ -23,7 +23,7 @@ struct KronDoubleCosts;
 struct KronDouble {
   KronGpuTypes types;
   std::int64_t p = 1, q = 1;
-  bool last = false;  // nothing stands behind the factor: neighbours in memory are p or q
+  bool last = false;  // nothing comes after the factor: neighbours in memory are p or q
   bool held = true;
   bool deep = true;   // instructions 16 deep, of compute capability 9.0
   std::int64_t tile_q = 64, tile_n = 64, warps_q = 1;

@@ -34,7 +34,7 @@ std::int64_t thread_q_of(std::int64_t q) {
   return best;
 }
 
-/// A tile's columns are `tile_a` of what stands behind the factor, of `tile_b` of what stands before it.
+/// A tile's columns are `tile_a` of what comes after the factor, of `tile_b` of what stands before it.
 void divide_columns(KronGpuTile& tile, std::int64_t right) {
   const std::int64_t n = tile.tile_n();
   if (right > n) {

@@ -21,7 +21,7 @@ struct KronGpuTypes {
   std::string key() const;
 };
 
-/// Where a pass stands in the call: what stands before and behind its factors in one row, columns of the call included.
+/// Where a pass stands in the call: what comes before and after its factors in one row, columns of the call included.
 struct KronGpuPlace {
   std::int64_t items = 1, rows = 1, left = 1, right = 1;
 };

@@ -2,7 +2,7 @@
 //
 //   for l, s, q, r:  out[l, q, s, r] = sum_p in[l, p, s, r] * factor[p, q]
 //
-// in[l, p, s, r] lies l * left.in + p * in_p + s * middle.in + r elements behind args.in, out likewise; the factor is
+// in[l, p, s, r] lies l * left.in + p * in_p + s * middle.in + r elements after args.in, out likewise; the factor is
 // packed, row p at p * pitch.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace mercer::plan {
 
-/// Elements of a row of a packed factor are a multiple of this many bytes, zeros behind the last.
+/// Elements of a row of a packed factor are a multiple of this many bytes, zeros after the last.
 inline constexpr std::int64_t kKronRowBytes = 64;
 
 struct KronLoop {

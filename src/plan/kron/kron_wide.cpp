@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kCapability = 90;
 constexpr std::int64_t kMostExtent = 128;  // of a factor
-constexpr std::int64_t kLeastRight = 8, kSingleColumns = 64;  // behind a factor that stands alone; of its tile
+constexpr std::int64_t kLeastRight = 8, kSingleColumns = 64;  // after a factor that stands alone; of its tile
 /// A multiprocessor has 65536 registers: values of a tile that one thread holds, and registers for all else.
 constexpr std::int64_t kMostHeld = 64, kRegisters = 65536, kOtherRegisters = 28;
 constexpr std::int64_t kRows = 64, kStep = 16, kImageBlock = 64, kLine = 128;  // of wgmma; of images, bytes

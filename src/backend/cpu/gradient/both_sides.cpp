@@ -98,7 +98,7 @@ class BothSidesRun {
   }
 
  private:
-  /// Rows of points in the computing type, zeros behind their features.
+  /// Rows of points in the computing type, zeros after their features.
   AlignedBuffer packed(const Points& points, std::int64_t count, std::int64_t padded) const {
     AlignedBuffer made = aligned_array<T>(checked_product({count, padded}));
     for (std::int64_t p = 0; p < count; ++p) pack_row(points, p, padded, made.as<T>() + p * padded);

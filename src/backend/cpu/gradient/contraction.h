@@ -79,7 +79,7 @@ class Contraction {
     together_ = plan_.scale_slots.empty() ? padded_rows_ : std::clamp<std::int64_t>(fitting, plan_.rows, padded_rows_);
   }
 
-  /// Rows of the planes that are read, some of them behind the last one of a panel.
+  /// Rows of the planes that are read, some of them after the last one of a panel.
   std::int64_t padded_rows() const { return padded_rows_; }
 
   void pack(const RunOptions& run) {
@@ -264,7 +264,7 @@ class Contraction {
     }
   }
 
-  /// Row r of the panel as [rows that go together][panel of features][row of these][cols_]; zeros behind the last row.
+  /// Row r of the panel as [rows that go together][panel of features][row of these][cols_]; zeros after the last row.
   void pack_x(std::int64_t m0, std::int64_t r, std::int64_t count, ContractionScratch& w) const {
     T* const one = w.one.as<T>();
     if (r < count && item_.x.data != nullptr) pack_row(item_.x, m0 + r, padded_, one);

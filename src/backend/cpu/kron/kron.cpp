@@ -36,7 +36,7 @@ constexpr double kStreamedFlops = 24;
 /// Blocks that go to a thread together: enough turns for threads that run at different speeds to end together.
 constexpr std::int64_t kTurns = 8, kMostTogether = 32;
 /// Bytes between the memory of two threads. A core that reads a row by strides of kilobytes fetches as many strides
-/// behind it; they would come out of the tiles of the next thread (8^5: two threads 1.75 times as one, now 1.85).
+/// after it; they would come out of the tiles of the next thread (8^5: two threads 1.75 times as one, now 1.85).
 constexpr std::int64_t kApart = 128 << 10;
 
 /// The steps of one pass on tiles of one size.
@@ -88,7 +88,7 @@ class KronRun {
   void run_block(const Block& block, char* tile_memory) const;
   void share_block(const Block& block);
   void run_tiles(const Block& block, std::size_t index, std::int64_t first, std::int64_t end, char* tile_memory) const;
-  /// How far neighbours along the axes of a pass lie apart in what it reads, or writes; more than there is behind them
+  /// How far neighbours along the axes of a pass lie apart in what it reads, or writes; more than there is after them
   /// in a piece of the caller's array by columns.
   std::int64_t apart(const KronPass& pass, bool of_input) const {
     const bool is_outer = of_input ? &pass == &plan_.passes.front() && reads_directly_
@@ -96,7 +96,7 @@ class KronRun {
     if (!is_outer || plan_.columns == 1) return pass.right;
     return pass.right / plan_.columns * (of_input ? job_.x.stride : job_.out.stride);
   }
-  /// Where the element r of what is behind lies.
+  /// Where the element r of what follows lies.
   std::int64_t behind(const KronPass& pass, std::int64_t r, std::int64_t apart) const {
     if (apart == pass.right) return r;
     return r / plan_.columns * (apart / (pass.right / plan_.columns)) + r % plan_.columns;

@@ -15,7 +15,7 @@ std::int64_t kron_pitch(std::int64_t q, Dtype type);
 /// Factors of a group for one item of job.outer, multiplied out and by `scale`: to[p * pitch + q], zeros up to pitch.
 void pack_group(const KronJob& job, const plan::KronGroup& group, std::int64_t item, double scale, void* to);
 
-/// Some rows of an array: element (m, i) lies m * row_stride + i * stride elements behind data; packed, it lies at
+/// Some rows of an array: element (m, i) lies m * row_stride + i * stride elements after data; packed, it lies at
 /// m * extent + i, or at i * columns + m where columns is not 1.
 struct KronRows {
   char* data = nullptr;

@@ -219,7 +219,7 @@ class Columns final : public CgColumns {
 
   void turn_column(std::int64_t j, CgTurn turn) {
     CgColumn& state = states_[j];
-    // Where x is measured, and behind the last round, no direction is made, and z is that of nothing.
+    // Where x is measured, and after the last round, no direction is made, and z is that of nothing.
     const double inverse = state.of_product == 0 ? 1 : state.inverse;
     if (state.status == kCgLive && !turn.measures && !turn.last)
       sums_[j].preconditioned = sizes_.preconditioned ? inner(r_, z_, j, inverse, 0) : sums_[j].residual;

@@ -117,7 +117,7 @@ class Packer {
   void copy(std::int64_t panel, std::int64_t k0, std::int64_t k1, Out* to) const;
   template <class In, class Out>
   void transpose(std::int64_t panel, std::int64_t k0, std::int64_t k1, Out* to) const;
-  /// The point behind lane r of a panel: the last one fills a short panel up.
+  /// The point after lane r of a panel: the last one fills a short panel up.
   std::int64_t point(std::int64_t panel, int r) const { return panel * width_ + std::min(r, points_in(panel) - 1); }
   template <class Body>
   void each_block(std::int64_t panel, std::int64_t first, std::int64_t end, Body&& body) const;

@@ -64,7 +64,7 @@ std::vector<ParamBlock<T>> param_blocks(const plan::PairPlan& plan, const Member
   return blocks;
 }
 
-/// Fills in the uniforms behind the parameters.
+/// Fills in the uniforms after the parameters.
 std::vector<double> with_uniforms(const ir::Program& uniforms, const std::vector<double>& params,
                                   std::int64_t features);
 
@@ -135,7 +135,7 @@ class PairEngine {
                       std::int64_t tiles) const;
   void compute_maxima(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* out,
                         std::int64_t out_stride, std::int64_t tiles) const;
-  /// Where panels have no values: `tiles` accumulators one behind the other, from panels that are packed here.
+  /// Where panels have no values: `tiles` accumulators one after the other, from panels that are packed here.
   void accumulate_parts(const PanelView<T>& x, const PanelView<T>& z, TileScratch& scratch, T* acc,
                         std::int64_t tiles) const;
   void accumulate_part(plan::UpdateArgs args, bool fast, T* acc, TileScratch::Parts& parts, bool is_first) const;

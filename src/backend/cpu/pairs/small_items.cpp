@@ -69,7 +69,7 @@ class SmallItemsRun {
   }
 
  private:
-  /// Whether the outputs of the items lie one behind the other.
+  /// Whether the outputs of the items lie one after the other.
   bool is_dense() const {
     std::int64_t step = pairs_;
     for (std::size_t axis = job_.batch.size(); axis-- > 0; step *= job_.batch[axis])

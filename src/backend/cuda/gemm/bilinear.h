@@ -20,7 +20,7 @@ class SplitProducts : public MatrixProducts {
  public:
   SplitProducts(const PairKernels& kernels, const PairJob& job, const Panels& panels, std::int64_t rows,
                 bool symmetric, Workspace& workspace);
-  /// Takes points of float32: panels are packed behind the products, where these leave pairs to who reads panels.
+  /// Takes points of float32: panels are packed after the products, where these leave pairs to who reads panels.
   /// Panels of few features are written with the operands (kernels/cuda/pack/split_points.cuh).
   bool takes_points(std::int64_t groups) override;
   /// Takes a v of float32 and of one item, which stays where it is while this lives.

@@ -11,7 +11,7 @@ namespace mercer::cuda {
 
 /// Planes of values of some rows' pairs.
 struct StoredPlanes {
-  void* values = nullptr;         // the first plane: those of the amplitudes may stand behind others
+  void* values = nullptr;         // the first plane: those of the amplitudes may come after others
   const void* weights = nullptr;  // of the pairs, or null
   const void *row_values = nullptr, *col_values = nullptr;  // the caller's, of these rows and of all points z
   std::int64_t row = 0, plane = 0;

@@ -42,7 +42,7 @@ bool is_kept(const PairJob& place) {
   return rehearsal == nullptr || rehearsal->purpose == Rehearsal::Purpose::kernels;
 }
 
-/// Neighbouring columns of x are neighbours in memory: they stand behind all factors.
+/// Neighbouring columns of x are neighbours in memory: they come after all factors.
 bool lies_by_columns(const KronJob& job) {
   return job.rows.back() > 1 && job.k > 1 && std::abs(job.x.row_strides.back()) < std::abs(job.x.stride);
 }
@@ -96,7 +96,7 @@ class KronPart {
   bool is_aligned(const KronArray& array) const;
   bool reads() const { return job_.k != 0 && job_.alpha != 0; }
   std::int64_t rows() const { return job_.row_count / columns_; }
-  /// An array before or behind a pass over an axis of this extent.
+  /// An array before or after a pass over an axis of this extent.
   KronSide side_of(const KronArray& array, std::int64_t extent, std::int64_t right) const;
   KronSide buffer_side(std::int64_t extent, std::int64_t right) const;
   /// `pass` is null where no factor is multiplied.

@@ -390,7 +390,7 @@ std::shared_ptr<PairKernels> find_bare_sums(const plan::GpuPairPlan& plan, const
   return kernels;
 }
 
-/// Where its sums are at hand, what makes values of them is compiled now, and what is missing of `rows` behind it.
+/// Where its sums are at hand, what makes values of them is compiled now, and what is missing of `rows` after it.
 bool take_bare_sums(PairKernels& kernels, const PairRows& rows, jit::FoundBinaries& known, const PairJob& job) {
   const std::shared_ptr<PairKernels> sums = find_bare_sums(*kernels.plan, job);
   if (sums == nullptr) return false;

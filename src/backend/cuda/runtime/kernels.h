@@ -37,7 +37,7 @@ Kernel& place_of(Owner& owner) {
   return owner.*member;
 }
 
-/// What takes its place in `Owner` at the next call: that of a quick kernel, or of none behind bare sums.
+/// What takes its place in `Owner` at the next call: that of a quick kernel, or of none after bare sums.
 template <class Owner>
 struct FullKernel {
   KernelPlace<Owner> place;
@@ -100,7 +100,7 @@ struct PairKernels {
   bool are_quick() const;
 };
 /// What a first call runs where the kernels of its sums are at hand (plan/gpu/sums/bare_sums.h): these, which store the
-/// sums, then what makes values of them in their places, of parameters that are arrays behind `uniforms`.
+/// sums, then what makes values of them in their places, of parameters that are arrays after `uniforms`.
 struct BareSums {
   std::shared_ptr<const PairKernels> sums;
   Kernel finish, uniforms;
@@ -169,7 +169,7 @@ Kernel triangle_kernels(const PairJob& job);
 /// `add_parts`; its module has the others of few_columns.cuh.
 Kernel few_columns_kernels(const PairJob& job);
 Kernel sum_splits(const PairJob& job);
-/// `merge_ranges` behind products of float32.
+/// `merge_ranges` after products of float32.
 Kernel merge_products(const PairJob& job);
 Kernel nearest_kernel(const PairJob& job);
 /// `start_mixed`; its module has the others of quantise.cuh.

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kSmallPiece = std::size_t{1} << 14, kLargePiece = std::size_t{1} << 20;
 constexpr std::size_t kMostPieces = 32;  // of one size for one device
 
-/// Pinned memory, and an event behind the copy that reads it.
+/// Pinned memory, and an event after the copy that reads it.
 struct Piece {
   Piece(std::size_t bytes, const char* op) : memory(bytes, op) {
     check_cuda(cuda_driver()->event_create(&read, kCuEventNoTiming), op);

@@ -12,7 +12,7 @@ namespace mercer::plan {
 
 struct Costs;
 
-/// What products with many columns of v take: two pieces of tf32, or of 16 bits, with the points' norms behind them
+/// What products with many columns of v take: two pieces of tf32, or of 16 bits, with the points' norms after them
 /// where values are powers of two that come from products.
 enum class VPieces : std::uint8_t { floats, floats_and_norms, halves, halves_and_norms };
 
