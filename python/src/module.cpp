@@ -222,12 +222,13 @@ void bind_machine(nb::module_& module) {
       "set_cuda_store", [](nb::handle folder) { jit::set_cuda_store(bytes_of_path(folder)); }, "folder"_a,
       nb::sig("def set_cuda_store(folder: str) -> None"),
       "Names the folder of GPU kernels that came with the package.");
-  module.def("finish_compiling",
-             [] {
-               const Unlocked unlocked;
-               jit::finish_compiling();
-             },
-             "Waits for all GPU kernels that are still compiled after first calls.");
+  module.def(
+      "finish_compiling",
+      [] {
+        const Unlocked unlocked;
+        jit::finish_compiling();
+      },
+      "Waits for all GPU kernels that are still compiled after first calls.");
   bind_cache(module);
 }
 

@@ -59,7 +59,8 @@ Struct own_version(const char* op, const char* name, const Struct* theirs, const
   const char* const bytes = reinterpret_cast<const char*>(theirs);
   require(std::all_of(bytes + std::min(size, sizeof(Struct)), bytes + size, [](char byte) { return byte == 0; }),
           "{}: {} must hold nothing after the {} bytes that this version of Mercer knows. Received a field of a later "
-          "one.", op, name, sizeof(Struct));
+          "one.",
+          op, name, sizeof(Struct));
   Struct own = defaults;
   std::memcpy(&own, theirs, std::min(size, sizeof(Struct)));
   return own;

@@ -38,8 +38,7 @@ const std::vector<EnvRow>& env_table() {
          "cuSOLVERMp, for matrices on several NVIDIA GPUs, to load: a path."},
         {"MERCER_NCCL", "the first that is found", "NCCL, below cuSOLVERMp, to load where none is: a path."},
         {"MERCER_STORE", "the package's own", "Folder of GPU kernels compiled beforehand; read only."},
-        {"MERCER_QUICK_COMPILE", "1",
-         "0 compiles for GPUs with full care at the first call, not at the second."},
+        {"MERCER_QUICK_COMPILE", "1", "0 compiles for GPUs with full care at the first call, not at the second."},
         {"MERCER_POISON", "0",
          "1 fills scratch memory of the CPU and new arrays with NaN before they are used, for tests. Read once."},
     };

@@ -92,7 +92,7 @@ struct FieldSplit {
   std::vector<Expr> pair_outputs;  // output p is read as pair_value(p); expressions of the pair
   Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms; empty with a fold
   FieldFold fold;
-  Expr beside;                  // a second field over the same pairs, or empty
+  Expr beside;  // a second field over the same pairs, or empty
   // What serves pairs whose sums of powers leave the range (ir/passes/safe_field.h), empty where there are none:
   std::vector<Expr> again;             // values in place of pair_outputs
   std::vector<int> units;              // pair values that are 1 within the range

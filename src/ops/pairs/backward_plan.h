@@ -48,17 +48,17 @@ enum class PassRows : std::uint8_t { x, z, both };
 /// One step of a backward.
 struct BackwardPass {
   enum class Verb : std::uint8_t {
-    point_form,         // goes on with a formula of other points (ir/passes/point_form.h)
-    product_backward,   // the field of the rows, and side sums; the weights are u v'
+    point_form,  // goes on with a formula of other points (ir/passes/point_form.h)
+    product_backward,  // the field of the rows, and side sums; the weights are u v'
     pairwise_backward,  // the same of a matrix of weights
-    both_sides,         // the fields of x and of z, of pairs made once, and the product with u (plan/cpu/sum_field.h)
-    linear_form,        // the same as products of matrices (plan/forms/linear_form.h)
+    both_sides,  // the fields of x and of z, of pairs made once, and the product with u (plan/cpu/sum_field.h)
+    linear_form,  // the same as products of matrices (plan/forms/linear_form.h)
     linear_form_by_pass,  // that too, but the matrix times points by a pass over the pairs
-    field,              // the field by one target
-    sums,               // sums over the columns of the derivative by one leaf
-    product,            // the matrix of the formula times v
-    direction,          // the field by a direction
-    point_form_back,    // the gradients by the points that point_form was given
+    field,  // the field by one target
+    sums,  // sums over the columns of the derivative by one leaf
+    product,  // the matrix of the formula times v
+    direction,  // the field by a direction
+    point_form_back,  // the gradients by the points that point_form was given
   };
   Verb verb = Verb::field;
   PassRows rows = PassRows::x;

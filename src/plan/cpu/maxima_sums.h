@@ -18,7 +18,7 @@ namespace mercer::plan {
 
 struct MaximaSums {
   double factor = 0;    // of the sum; 0: none
-  int scale_slot = 0;   // the parameter slot of the factor, times a step of integers, after those of the best variant
+  int scale_slot = 0;  // the parameter slot of the factor, times a step of integers, after those of the best variant
   ir::Program start;    // of a panel's head, - sum q of each side over the chunk
   ir::Program update;   // of 2 q
   ir::Program promote;  // a chunk's sum, as a float and scaled

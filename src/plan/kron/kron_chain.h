@@ -37,7 +37,7 @@ struct KronChainPhase {
   bool tensor = false;            // pieces on tensor cores, of 16 bits
   bool eights = false;            // axes of five to eight on tensor cores, in full precision; else multiply-adds
   std::int64_t outer = 1, inner = 1;  // what comes before and after these axes in the tile
-  int width = 1;                  // neighbours after the axes that a lane takes together
+  int width = 1;  // neighbours after the axes that a lane takes together
   bool along = false;             // or neighbours of the second axis, which is the last of the tile
 };
 

@@ -26,7 +26,7 @@ struct KronWide {
   std::int64_t groups = 1;                      // tiles of a block at a time
   std::int64_t warpgroups = 1;                  // of a tile
   std::int64_t in_width = 1, out_width = 1;     // elements at a time
-  bool whole_n = true;                          // all tiles have tile_n columns of what comes after a single factor
+  bool whole_n = true;  // all tiles have tile_n columns of what comes after a single factor
   bool column_scales = false;                   // columns may be of different rows of x
   std::int64_t multiprocessors = 132;
 

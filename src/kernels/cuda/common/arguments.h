@@ -298,8 +298,8 @@ struct BilinearArguments {
   // Where pairs weigh products of other operands, whose units follow in both images (rank_field.cuh).
   const float* shares;  // [z ld] what the columns of v have of a sum of squares
   float* spread;        // [split][partial_ld] these sums
-  const float* times;   // [z ld] what the values of side sums are multiplied with
-  float* further;       // [split][side sum][partial_ld]
+  const float* times;  // [z ld] what the values of side sums are multiplied with
+  float* further;  // [split][side sum][partial_ld]
   const float *weights, *weights_scale;  // [m][n] a matrix in place of those products; what it is multiplied with
   long long weights_row, weights_column;
   int weights_whole;    // 16 bytes of it can be read at once, along the axis whose neighbours lie together
@@ -351,7 +351,7 @@ struct UniformArguments {
 
 // What is left of a fold over n: partial states of every range of n become out.
 struct MergeArguments {
-  const void* partial;        // [group][split][column][ld]; logsumexp: maxima, then sums after all of them
+  const void* partial;  // [group][split][column][ld]; logsumexp: maxima, then sums after all of them
   const void* partial_index;  // argmax, argmin
   void* out;
   long long m, ld, out_row, out_column;
@@ -389,7 +389,7 @@ struct FewFeaturesArguments {
   const void* weights;          // [m][n] a matrix in their place
   long long weights_row, weights_column;
   int weights_whole;            // 16 bytes of a row of it can be read at once
-  void* further;                // [range][side sum][m]
+  void* further;  // [range][side sum][m]
 };
 
 // Amplitudes of a row: the largest, the sum of those that are equal to it, and of the others (field_rows.cuh).
@@ -487,8 +487,8 @@ struct RankFieldArguments {
   int adds;                            // to what out has
   // Side sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Products of a
   // value with each of several factors are extra columns.
-  float* times;                        // [z ld] what the values of side sums are multiplied with
-  const float* further;                // [split][side sum][partial_ld]
+  float* times;  // [z ld] what the values of side sums are multiplied with
+  const float* further;  // [split][side sum][partial_ld]
   const float* beside;                 // [split][beside_columns][partial_ld]
   int summed, with_product, beside_columns;
   float *sums, *product;               // where they go, or null
@@ -643,7 +643,7 @@ struct DenseArguments {
   int part;      // that is read and written: 0 all, 1 the lower triangle, 2 the upper, 3 and 4 without the diagonal
   int examines;  // whether a value that is not finite is a failure
   int spoils;    // NaN goes where the matrix failed
-  int clears;    // zeros go outside the part
+  int clears;  // zeros go outside the part
   int wide;      // pivots have 64 bits, or sums
   struct BatchAxes axes;
 };

@@ -228,12 +228,12 @@ struct FieldRow {
   bool tensor_cores = false;
   bool linear = false;
   int few_features = 0;
-  int sums = 0;           // in the gradient's pass; of few features or one output the product with v too
+  int sums = 0;  // in the gradient's pass; of few features or one output the product with v too
   int rank_features = 0;  // whose pairs weigh products of `outputs` factors, or a matrix
   std::int64_t of_product = 0;  // of stored values with so many columns of v
   plan::StoredValues lie = plan::StoredValues::padded;
   bool by_matrix = false;       // weighed with one
-  bool by_weights = false;      // sums by w in the gradient's pass
+  bool by_weights = false;  // sums by w in the gradient's pass
   bool beyond = false;          // made again at the ends of the range
 
   plan::FieldWeights::Kind kind() const {

@@ -211,11 +211,15 @@ TEST(TensorCoreFields, PowersOfUnlikePoints) {
         [](double v, auto) { return std::round(2 * v); },  // ties, among them many of zeros
         [](double v, auto) { return 1e-12 * v; },
         [](double v, auto) { return 1e15 * v; },
-        [](double v, auto i) { return i < kM ? 3.0 : v < 0 ? 0.0 : 1.0; },  // edges of the table's cells
+        [](double v, auto i) { return i < kM  ? 3.0
+                                      : v < 0 ? 0.0
+                                              : 1.0; },  // edges of the table's cells
         [](double v, auto i) { return i == 4 ? 40 : v; },                     // one point far away
         [](double v, auto i) { return i == 7 ? 1e-25 : v; },                  // a small one, with none next to it
         [](double v, auto i) { return i == 4 ? 1 : 1e-25 * v; },              // nothing but small ones that count
-        [](double v, auto i) { return i % 3 == 0 ? 0 : i == 7 ? 1e-25 : v; },
+        [](double v, auto i) { return i % 3 == 0 ? 0
+                                      : i == 7   ? 1e-25
+                                                 : v; },
         [](double v, auto) { return 1e-30 * v; }};
     for (std::size_t last : {6UL, 7UL, 8UL, 9UL}) {  // what the last features are
       Array x = normal(Dtype::float32, {kM, 20}, 1), z = normal(Dtype::float32, {kN, 20}, 2);
