@@ -61,10 +61,10 @@ def kernel_sum(
     as well.
 
     separate: a sum of numbers of the pair times vectors of one side is one product for each such
-    number. Differences, as ``x-z``, are taken apart for that: by default in float64, so that
-    float32 keeps its digits, and in JAX without float64 not at all; with True in the type of the
-    points, with an error relative to their spread; with False never. What is not taken apart, or
-    cannot be, as ``tanh(x-z)``, is one call for each component.
+    number. Differences, as ``x-z``, are taken apart for that: by default one of each product, in
+    float64, so that float32 keeps its digits, and in JAX without float64 none; with True all, in
+    the type of the points, with an error relative to their spread; with False none. What is not
+    taken apart, or cannot be, as ``tanh(x-z)``, is one call for each component.
 
     PyTorch and JAX differentiate all but indices, to any order. Raises ValueError for inputs that a
     formula reads and that are missing, for shapes that do not match and for other reductions.

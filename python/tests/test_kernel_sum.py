@@ -131,20 +131,37 @@ def test_weighted_means(name):
     np.testing.assert_allclose(out, expected, atol=2e-13 * size(values))
 
 
+#: How far points lie apart, and with what their differences d, squares r and values v are summed:
+#: the weights of pairs, the sizes of the terms and the terms.
 CLOSE = {
-    "matrix_valued": lambda d, r, v: (
-        np.exp(-r / 1e-5), np.abs(v) + 0.3 * abs(d) * (abs(d) * abs(v)).sum(-1, keepdims=True),
+    "matrix_valued": lambda d, r, v, h: (
+        np.exp(-r / h), np.abs(v) + 0.3 * abs(d) * (abs(d) * abs(v)).sum(-1, keepdims=True),
         v + 0.3 * d * (d * v).sum(-1, keepdims=True)),
-    "force": lambda d, r, v: ((r + 1e-6) ** -1.5, abs(d), d),
-    "matrix": lambda d, r, v: (np.exp(-r / 1e-5), abs(d) @ abs(A.T), d @ A.T),
-    "largest": lambda d, r, v: (np.exp(-r / 1e-5), abs(d) @ abs(A.T), d @ A.T),
+    "force": lambda d, r, v, h: ((r + 0.1 * h) ** -1.5, abs(d), d),
+    "matrix": lambda d, r, v, h: (np.exp(-r / h), abs(d) @ abs(A.T), d @ A.T),
+    "largest": lambda d, r, v, h: (np.exp(-r / h), abs(d) @ abs(A.T), d @ A.T),
+    "square": lambda d, r, v, h: (np.exp(-r / h), d**2, d**2),
+    "fourth_power": lambda d, r, v, h: (np.exp(-r / h), d**4, d**4),
+    "cube": lambda d, r, v, h: (np.exp(-r / h), abs(d) ** 3, d**3),
+    "cube_of_numbers": lambda d, r, v, h: (
+        np.exp(-r / h), abs(d) * d[..., :1] ** 2, d * d[..., :1] ** 2),
+    "outer": lambda d, r, v, h: (
+        np.exp(-r / h), abs(d[..., [0, 1]] * d[..., [1, 2]]), d[..., [0, 1]] * d[..., [1, 2]]),
+    "sums_of_differences": lambda d, r, v, h: (
+        np.exp(-r / h), d[..., 1:] ** 2 + d[..., :2] ** 2, d[..., 1:] ** 2 - d[..., :2] ** 2),
 }  # fmt: skip
 CLOSE_TEXTS = {
-    "matrix_valued": "s = exp(-sum((x-z)^2)*1e5); s*v + 0.3*s*(x-z)*sum((x-z)*v)",
-    "force": "(x-z)/(sum((x-z)^2) + 1e-6)^1.5",
-    "matrix": "exp(-sum((x-z)^2)*1e5)*matvec(a, x-z)",
-    "largest": "exp(-sum((x-z)^2)*1e5)*matvec(a, x-z)",
-}
+    "matrix_valued": "s = exp(-sum((x-z)^2)/h); s*v + 0.3*s*(x-z)*sum((x-z)*v)",
+    "force": "(x-z)/(sum((x-z)^2) + 0.1*h)^1.5",
+    "matrix": "exp(-sum((x-z)^2)/h)*matvec(a, x-z)",
+    "largest": "exp(-sum((x-z)^2)/h)*matvec(a, x-z)",
+    "square": "exp(-sum((x-z)^2)/h)*(x-z)^2",
+    "fourth_power": "exp(-sum((x-z)^2)/h)*square(square(x-z))",
+    "cube": "exp(-sum((x-z)^2)/h)*(x-z)*(x-z)*(x-z)",
+    "cube_of_numbers": "exp(-sum((x-z)^2)/h)*(x-z)*(x[0]-z[0])^2",
+    "outer": "t = outer(x-z, x-z); exp(-sum((x-z)^2)/h)*concat(t[1], t[5])",
+    "sums_of_differences": "t = x - z; exp(-sum(t^2)/h)*(t[1:] - t[:2])*(t[1:] + t[:2])",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CLOSE)
@@ -156,20 +173,60 @@ def test_float32_keeps_its_digits_where_points_are_close(name, separate, library
     x = (z[:50] + 1e-3 * rng.normal(size=(50, 3))).astype(np.float32)
     v = rng.normal(size=(200, 3)).astype(np.float32)
     gap = x[:, None].astype(np.float64) - z
-    weights, sizes, terms = CLOSE[name](gap, (gap**2).sum(-1, keepdims=True), v.astype(np.float64))
+    wide = v.astype(np.float64)
+    weights, sizes, terms = CLOSE[name](gap, (gap**2).sum(-1, keepdims=True), wide, 1e-5)
     a = A.astype(np.float32)
     given = {"v": xp.asarray(v)} if name == "matrix_valued" else {}
     given |= {"a": xp.asarray(a)} if "(a" in CLOSE_TEXTS[name] else {}
     reduce = "max" if name == "largest" else "sum"
     out = mc.kernel_sum(
-        CLOSE_TEXTS[name], xp.asarray(x), xp.asarray(z), separate=separate, reduce=reduce, **given
-    )
+        CLOSE_TEXTS[name], xp.asarray(x), xp.asarray(z), separate=separate, reduce=reduce, h=1e-5,
+        **given,
+    )  # fmt: skip
     assert str(out.dtype).endswith("float32")
     if name == "matrix" or name == "largest":
         terms = gap @ a.astype(np.float64).T
     error = abs(np.asarray(out) - getattr(np, reduce)(weights * terms, axis=1))
     # The contract of products, and what rounding the exponent adds.
     assert (error / (weights * sizes).sum(1)).max() < 2e-6
+
+
+@pytest.mark.parametrize("name", CLOSE.keys() - {"matrix", "largest"})
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_float64_loses_the_digits_of_one_difference(name, library):
+    """Points at a distance of 1e-6 of their spread, in float64. The error of a sum is within 64
+    roundings of its terms, and of as many more as the exponents of the weights are large. The
+    spread replaces a difference that is taken apart; products of several differences stay whole."""
+    xp, h = pytest.importorskip(library), 1e-11
+    z = rng.normal(size=(200, 3))
+    x, v = z[:50] + 1e-6 * rng.normal(size=(50, 3)), rng.normal(size=(200, 3))
+    gap = x[:, None].astype(np.longdouble) - z
+    squares = (gap**2).sum(-1, keepdims=True)
+    weights, sizes, terms = CLOSE[name](gap, squares, v, h)
+    given = {"v": xp.asarray(v)} if name == "matrix_valued" else {}
+    out = mc.kernel_sum(CLOSE_TEXTS[name], xp.asarray(x), xp.asarray(z), h=h, **given)
+    error = abs(np.asarray(out) - (weights * terms).sum(1))
+    largest = abs(gap).max(-1, keepdims=True)
+    spread = abs(x[:, None] - z.mean(0)).max(-1, keepdims=True) + abs(z - z.mean(0)).max()
+    if name == "matrix_valued":  # v has no difference
+        whole = sizes + 0.3 * largest * spread * abs(v).sum(-1, keepdims=True)
+    elif name in ("force", "cube_of_numbers"):
+        whole = sizes.max(-1, keepdims=True) / largest * spread + 0 * gap
+    else:
+        whole = sizes
+    bound = 64 * 2.3e-16 * (weights * (1 + squares / h) * whole).sum(1)
+    np.testing.assert_array_less(error, bound)
+
+
+def test_products_of_sums_over_features_keep_their_digits():
+    """Points of z are orthogonal to those of x up to 1e-6, so that sums of products cancel. Two
+    such sums have 64 roundings of their terms, which are 3 at most, times the other sum."""
+    x, z = np.array([1.0, 1, 1]), np.array([1.0, 1, -2])
+    x, z = x + 1e-6 * rng.random((50, 3)), z + 1e-6 * rng.random((90, 3))
+    inner = np.einsum("mk,nk->mn", x.astype(np.longdouble), z)[..., None]
+    out = mc.kernel_sum("sum(x*z)*sum(x*z)*z", x, z)
+    bound = 64 * 2.3e-16 * 3 * (abs(inner) * abs(z)).sum(1)
+    np.testing.assert_array_less(abs(out - (inner**2 * z).sum(1)), bound)
 
 
 @pytest.mark.parametrize("features", [9, 70])

@@ -22,10 +22,10 @@ from mercer._vectors.nodes import (
     widened,
 )  # fmt: skip
 
-__all__ = ["Formula", "Request", "times"]
+__all__ = ["MOST_COMPONENTS", "Formula", "Request", "times"]
 
 # A text of more components would take long to compile.
-_MOST_COMPONENTS = 64
+MOST_COMPONENTS = 64
 
 
 class Request(NamedTuple):
@@ -194,11 +194,11 @@ class Formula:
                 return apart
         if self._is_one_reduction(node):
             return f"{function}({self._text(node)})"
-        if not joined or node.dim > _MOST_COMPONENTS:
+        if not joined or node.dim > MOST_COMPONENTS:
             raise NotImplementedError(
                 f"{self.request.verb}: a reduction over features of several vectors of one side, "
                 f"or of several of parameters, is offered for sums, products, maxima and minima of "
-                f"{_MOST_COMPONENTS} features at most. Received '{function}' over {node.dim}"
+                f"{MOST_COMPONENTS} features at most. Received '{function}' over {node.dim}"
             )
         return _folded(joined, [self._text(extract(node, k, 1)) for k in range(node.dim)])
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mercer import _verbs
 from mercer._normalized import _constant
-from mercer._vectors.formulas import Formula, Request, times
+from mercer._vectors.formulas import MOST_COMPONENTS, Formula, Request, times
 from mercer._vectors.nodes import (
     I_SIDE,
     J_SIDE,
@@ -75,6 +75,7 @@ class Term(NamedTuple):
     pair: Node | None
     row: Any
     col: Any
+    apart: int = 0  # how many of its factors are parts of sums of several terms
 
 
 class _Terms:
@@ -126,19 +127,36 @@ class _Terms:
             return self._products(node.arguments, known)
         first = known[0] if len(known) == 2 else []
         if node.op == "Add":
-            return first + known[1]
-        return first + [term._replace(sign=-term.sign) for term in known[-1]]
+            return _several(first + known[1])
+        return _several(first + [term._replace(sign=-term.sign) for term in known[-1]])
 
-    def _products(self, nodes: Sequence[Node], known: list[list[Term]]) -> list[Term]:
-        """All products. Numbers of several terms stay numbers where there would be many columns."""
+    def _products(self, nodes: Sequence[Node], known: list[list[Term]]) -> list[Term] | None:
+        """All products. Numbers of several terms stay numbers where there would be many columns,
+        or where too many digits would cancel. None where these would cancel in vectors."""
         found = [_product(a, b) for a in known[0] for b in known[1]]
-        if sum(_width(term.col) for term in found) <= _MOST_COLUMNS:
+        is_narrow = sum(_width(term.col) for term in found) <= _MOST_COLUMNS
+        if is_narrow and self._keeps_digits(nodes, known):
             return found
         alone = [
-            [Term(1, node, None, None)] if node.dim == 1 and len(terms) > 1 else terms
+            [Term(1, node, None, None)]
+            if node.dim == 1 and (len(terms) > 1 or terms[0].apart)
+            else terms
             for node, terms in zip(nodes, known, strict=True)
         ]
-        return [_product(a, b) for a in alone[0] for b in alone[1]]
+        found = [_product(a, b) for a in alone[0] for b in alone[1]]
+        return found if self._keeps_digits(nodes, alone) else None
+
+    def _keeps_digits(self, nodes: Sequence[Node], known: list[list[Term]]) -> bool:
+        """Whether few factors are parts of sums: what cancels in a sum is then left to the product,
+        so that each multiplies rounding errors by the spread of the points relative to their
+        distance. Float32 points, computed in float64, afford two, a vector and a number."""
+        if self.request.separate is not None:
+            return True
+        first, second = (max(term.apart for term in terms) for terms in known)
+        is_wide = "float64" in str(self.request.like.dtype)
+        are_alike = (nodes[0].dim == 1) == (nodes[1].dim == 1)
+        most = 1 if is_wide or (are_alike and first and second) else 2
+        return first + second <= most
 
     def _of_number(self, node: Node) -> list[Term] | None:
         """A number of the pair as other terms than itself: None where it has none, or where they
@@ -162,12 +180,14 @@ class _Terms:
             return None
         parts = [part for term in terms for part in _over_features(term, node.dim, few)]
         if few:
-            return parts
+            return _several(parts)
         numbers = [self._number_of(part) for part in parts]
         total = numbers[0]
         for number in numbers[1:]:
             total = Node("Add", (total, number))
-        return [Term(1, total, None, None)]
+        # A formula does not have the sum of more components: it cannot be written otherwise.
+        apart = max(part.apart for part in parts) if node.dim <= MOST_COMPONENTS else 0
+        return [Term(1, total, None, None, apart)]
 
     def _number_of(self, term: Term) -> Node:
         """A term summed over the features, as a number that a formula can read."""
@@ -272,6 +292,13 @@ class _Terms:
         return [found[id(c)] for c in given]
 
 
+def _several(terms: list[Term]) -> list[Term]:
+    """The terms of a sum, which may cancel."""
+    if len(terms) == 1:
+        return terms
+    return [term._replace(apart=max(term.apart, 1)) for term in terms]
+
+
 def _is_linear(node: Node) -> bool:
     """Whether products have one factor of both sides at most, so that squares of differences, which
     cancel when they are multiplied out, stay as they are."""
@@ -316,7 +343,13 @@ def _over_features(term: Term, count: int, few: bool) -> list[Term]:
 
 
 def _product(a: Term, b: Term) -> Term:
-    return Term(a.sign * b.sign, times(a.pair, b.pair), _both(a.row, b.row), _both(a.col, b.col))
+    return Term(
+        a.sign * b.sign,
+        times(a.pair, b.pair),
+        _both(a.row, b.row),
+        _both(a.col, b.col),
+        a.apart + b.apart,
+    )
 
 
 def _both(a: Any, b: Any) -> Any:
