@@ -11,7 +11,7 @@ from mercer._types import ArrayT, FormulaLike, Parameter
 from mercer._vectors import sums
 from mercer._vectors.formulas import Request
 from mercer._vectors.inputs import Inputs
-from mercer._vectors.nodes import Node, applied
+from mercer._vectors.nodes import Node, applied, quiet
 
 __all__ = ["kernel_sum"]
 
@@ -90,6 +90,7 @@ def kernel_sum(
 
 
 @_libraries.untraced
+@quiet
 def _reduced(
     f: Any, reduce: str, weight: Any, given: dict[str, Any], options: Any, ranges: Any,
     separate: bool | None,
@@ -110,11 +111,10 @@ def _reduced(
         1, inputs.sizes, inputs.like, inputs.xp, ranges, "kernel_sum", options, separate
     )
     try:
-        with np.errstate(all="ignore"):  # infinities and NaN come without a word, as in every verb
-            found = _computed(node, reduce, weighs, request)
-            if reduce not in ("argmax", "argmin"):
-                found = sums.narrowed(found, request)
-            return _owned(found, inputs.batch, inputs.xp)
+        found = _computed(node, reduce, weighs, request)
+        if reduce not in ("argmax", "argmin"):
+            found = sums.narrowed(found, request)
+        return _owned(found, inputs.batch, inputs.xp)
     except _array_likes.REFUSED as error:
         verb, _, rule = str(error).partition(":")
         if verb not in ("kernel_product", "kernel_reduce"):

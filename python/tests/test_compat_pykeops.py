@@ -53,6 +53,19 @@ def check(found, expected):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-10, atol=1e-11)
 
 
+def test_infinities_of_one_side(of):
+    """They are computed by the library, before the product with numbers of pairs."""
+    y = Y.copy()
+    y[0] = np.inf, -np.inf, np.nan
+    step, relu = np.where(y < 0, 0, 1.0), np.where(y < 0, 0, y)
+    check((of.gauss() * of.j(y).step()).sum(1), K @ step)
+    check((of.gauss() * of.j(y).clamp(-0.5, 0.5)).sum(1)[:, :2], K @ np.clip(y, -0.5, 0.5)[:, :2])
+    with np.errstate(all="raise"):
+        found = (of.gauss() * of.j(y).relu()).sum(1)
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(K @ relu))
+    check(np.asarray(found)[:, 1], (K @ relu)[:, 1])
+
+
 A, C = PAIRS[0], PAIRS[1] + 0 * PAIRS[0]
 UNARY = {
     "exp": np.exp, "log": np.log, "xlogx": lambda a: a * np.log(a), "sin": np.sin, "cos": np.cos,

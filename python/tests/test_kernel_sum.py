@@ -9,7 +9,7 @@ from __future__ import annotations
 import mercer as mc
 import numpy as np
 import pytest
-from mercer._vectors import text
+from mercer._vectors import sums, text
 from mercer._vectors.nodes import OPERATIONS, REDUCTIONS
 
 M, N, K = 13, 17, 3
@@ -191,6 +191,20 @@ def test_float32_keeps_its_digits_where_points_are_close(name, separate, library
     assert (error / (weights * sizes).sum(1)).max() < 2e-6
 
 
+@pytest.mark.parametrize(
+    "number", ["z[0] + 0*j", "copysign(z[0], z[0])", "2/2*z[0]", "z[0]*(5 - 4)"]
+)
+def test_vectors_less_numbers_keep_their_digits(number):
+    """The first features are 1e-3 apart, and numbers that NumPy does not have are no points."""
+    z = rng.normal(size=(200, 3)).astype(np.float32)
+    x = (z[:50] + 1e-3 * rng.normal(size=(50, 3))).astype(np.float32)
+    gap = x[:, None].astype(np.float64) - z[:, :1]
+    weights = np.exp(-((x[:, None].astype(np.float64) - z) ** 2).sum(-1) * 1e5)[..., None]
+    out = mc.kernel_sum(f"exp(-sum((x-z)^2)*1e5)*(x - ({number}))", x, z)
+    error = abs(out - (weights * gap).sum(1))
+    assert (error / (weights * abs(gap)).sum(1)).max() < 2e-6  # as above
+
+
 @pytest.mark.parametrize("name", CLOSE.keys() - {"matrix", "largest"})
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_float64_loses_the_digits_of_one_difference(name, library):
@@ -365,6 +379,68 @@ def test_no_points_and_values_beyond_numbers():
     out = mc.kernel_sum("exp(-sum((x-z)^2)/1.5)*(x-z)", far, Z + 1e6)
     exact = mc.kernel_sum("exp(-sum((x-z)^2)/1.5)*(x-z)", far - 1e6, (Z + 1e6) - 1e6)
     np.testing.assert_allclose(out, exact, atol=1e-13)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_value_beyond_numbers_leaves_the_centre(library, value):
+    """Points 1e6 from 0, whose differences are exact: without a centre 1e-10 of them is lost."""
+    xp = pytest.importorskip(library)
+    x, z = X + 1e6, Z + 1e6
+    x[2, 1] = value
+    kept = np.arange(M) != 2
+    gap = z - x[kept][:, None]
+    square = (gap**2).sum(-1, keepdims=True)
+    with np.errstate(all="raise"):
+        out = np.asarray(
+            mc.kernel_sum("exp(-sum((x-z)^2)/1.5)*(z-x)", xp.asarray(x), xp.asarray(z))
+        )
+        squares = np.asarray(
+            mc.pairwise("sum(matvec(a, z-x)^2)", xp.asarray(x), xp.asarray(z), a=xp.asarray(A))
+        )
+    assert np.isnan(out[2]).any()
+    # 64 roundings of the terms, with the spread of the points in the place of each difference.
+    spread = 2 * max(abs(X).max(), abs(Z).max())
+    bound = 64 * 2.3e-16 * N * spread * 2
+    np.testing.assert_array_less(abs(out[kept] - (np.exp(-square / 1.5) * gap).sum(1)), bound)
+    expected = ((gap @ A.T) ** 2).sum(-1)
+    np.testing.assert_array_less(abs(squares[kept] - expected), bound * (abs(A).sum() ** 2 + 1))
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy"])
+def test_numbers_next_to_arrays_of_one_side(library):
+    xp = pytest.importorskip(library)
+    x, z, b = (xp.asarray(t.astype(np.float32)) for t in (X, Z, A[:, :1]))
+    x0, z0 = np.asarray(x, np.float64), np.asarray(z, np.float64)
+    expected = {
+        "atan2(x, 1)*z": np.arctan2(x0, 1) * z0.sum(0),
+        "where(h, x, 0)*z": x0 * z0.sum(0),
+        "where(z, 1, 2)*x": N * x0,
+        "max(x, 0.5)*min(2, z)": np.maximum(x0, 0.5) * np.minimum(z0, 2).sum(0),
+        "sum(x*z)*matvec(a, 2)": (x0 @ z0.sum(0))[:, None] * 2 * A[:, 0],
+        "sum(x*z)*2/3*z": 2 / 3 * (x0 @ z0.T) @ z0,
+        "sum(x*z)*(2/3*exp(-1/2))*z": 2 / 3 * np.exp(-0.5) * (x0 @ z0.T) @ z0,
+        "sum(x*z)*atan2(1, where(0, 1, 2))*z": np.arctan2(1, 2) * (x0 @ z0.T) @ z0,
+    }
+    for f, values in expected.items():
+        given = {"a": b} if "(a" in f else {"h": 2.0} if "h," in f else {}
+        for separate in (None, True):
+            out = np.asarray(mc.kernel_sum(f, x, z, separate=separate, **given))
+            # 64 roundings of float32 of the terms, which are 40 at most
+            np.testing.assert_array_less(abs(out - values), 64 * 6e-8 * N * 40, err_msg=f)
+
+
+@pytest.mark.parametrize(
+    "formula", ["2/3*z*sum(x*z)", "sum(x*z)*(z - 1/3*z)", "exp(1)^2*z*sum(x*z)"]
+)
+def test_quotients_of_numbers_are_numbers(formula, monkeypatch):
+    calls = []
+    monkeypatch.setattr(sums, "by_components", lambda *given: calls.append(given))
+    factor = 2 / 3 if "/" in formula else np.e**2
+    np.testing.assert_allclose(
+        mc.kernel_sum(formula, X, Z), factor * (X @ Z.T) @ Z, atol=64 * 2.3e-16 * size(np.ones(1))
+    )
+    assert not calls
 
 
 def test_the_words_of_the_grammar_are_operations():

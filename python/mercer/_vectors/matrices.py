@@ -10,9 +10,11 @@ from mercer._vectors.nodes import (
     PARAMETER,
     Keys,
     Node,
+    full,
     is_apart,
     less_centre,
     numeric,
+    quiet,
     transposed,
     widened,
 )  # fmt: skip
@@ -49,6 +51,8 @@ def _of_one_side(
     vectors, entries = numeric(node, xp, like), numeric(matrix, xp, like)
     if whole.is_of_pairs() or vectors is None or entries is None:
         return None
+    if isinstance(vectors, (int, float)):
+        vectors = full(vectors, xp, like)
     columns = node.dim
     rows = matrix.dim // columns
     shape = (columns, rows) if is_transposed else (rows, columns)
@@ -60,6 +64,7 @@ def _of_one_side(
     return _leaf(whole, (entries * vectors[..., None, :]).sum(-1))
 
 
+@quiet
 def mapped(
     node: Node, matrix: Node, is_transposed: bool, xp: Any, like: Any, known: Known | None = None
 ) -> Node | None:

@@ -6,20 +6,34 @@ feature, so a vector's component is the operation on components (``extract``).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from mercer._normalized import _constant
 
 __all__ = [
-    "Keys", "Node", "applied", "extract", "gathered", "has_float64", "is_apart", "joined", "leaves",
-    "less_centre", "numeric", "outer", "place_of", "transposed", "widened",
+    "Keys", "Node", "applied", "extract", "full", "gathered", "has_float64", "is_apart", "joined",
+    "leaves", "less_centre", "numeric", "outer", "place_of", "quiet", "transposed", "widened",
 ]  # fmt: skip
 
 #: Arrays of i, of j, and parameters. The numbers are KeOps' categories.
 I_SIDE, J_SIDE, PARAMETER = 0, 1, 2
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+
+
+def quiet(function: FunctionT) -> FunctionT:
+    """The function without NumPy's warnings: as in every verb, infinities and NaN are results."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*arguments, **options)
+
+    return call  # type: ignore[return-value]
 
 
 class Node:
@@ -51,14 +65,22 @@ class Operation(NamedTuple):
     of_arrays: Callable[..., Any] | None = None
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
+
+
+def _alike(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """The operation on arrays in the place of arrays and numbers, which PyTorch does not mix."""
+
+    def call(xp: Any, *values: Any) -> Any:
+        some = next(value for value in values if not _is_number(value))[..., :1, :1]
+        return compute(xp, *(xp.full_like(some, v) if _is_number(v) else v for v in values))
+
+    return call
+
+
 def _clip(xp: Any, value: Any, low: Any, high: Any) -> Any:
-    return xp.where(value < low, low + 0 * value, xp.where(value > high, high + 0 * value, value))
-
-
-def _alike(xp: Any, a: Any, b: Any) -> tuple[Any, Any]:
-    """Two arrays in the place of an array and a number, which PyTorch does not compare."""
-    some = b if isinstance(a, (int, float)) else a
-    return tuple(xp.zeros_like(some) + v if isinstance(v, (int, float)) else v for v in (a, b))
+    return xp.where(value < low, low, xp.where(value > high, high, value))
 
 
 def _one(name: str) -> Callable[..., Any]:
@@ -82,17 +104,21 @@ KEOPS = {
     "Asin": Operation("asin({})", _one("arcsin")),
     "Acos": Operation("acos({})", _one("arccos")),
     "Atan": Operation("atan2({}, 1)", _one("arctan")),
-    "Atan2": Operation("atan2({}, {})", lambda xp, a, b: xp.arctan2(a, b)),
+    "Atan2": Operation("atan2({}, {})", _alike(lambda xp, a, b: xp.arctan2(a, b))),
     "SinXDivX": Operation("where({0} == 0, 1, sin({0})/{0})"),
     "Abs": Operation("abs({})", lambda xp, a: abs(a)),
     "Sign": Operation("sign({})", _one("sign")),
-    "Step": Operation("where({} < 0, 0, 1)", lambda xp, a: xp.where(a < 0, 0 * a, 0 * a + 1)),
-    "ReLU": Operation("max({}, 0)", lambda xp, a: xp.where(a < 0, 0 * a, a)),
+    "Step": Operation(
+        "where({} < 0, 0, 1)", lambda xp, a: xp.where(a < 0, xp.zeros_like(a), xp.ones_like(a))
+    ),
+    "ReLU": Operation("max({}, 0)", lambda xp, a: xp.where(a < 0, xp.zeros_like(a), a)),
     "Sqrt": Operation("sqrt({})", _one("sqrt")),
     "Rsqrt": Operation("rsqrt({})", lambda xp, a: 1 / xp.sqrt(a)),
     "Inv": Operation("(1 / {})", lambda xp, a: 1 / a),
-    "Clamp": Operation("min(max({}, {}), {})", _clip),
-    "IfElse": Operation("where({} >= 0, {}, {})", lambda xp, c, a, b: xp.where(c >= 0, a, b)),
+    "Clamp": Operation("min(max({}, {}), {})", _alike(_clip)),
+    "IfElse": Operation(
+        "where({} >= 0, {}, {})", _alike(lambda xp, c, a, b: xp.where(c >= 0, a, b))
+    ),
     "Mod": Operation(
         "({0} - {1}*floor(({0} - {2})/{1}))",
         lambda xp, a, n, offset: a - n * xp.floor((a - offset) / n),
@@ -107,9 +133,9 @@ OPERATIONS = KEOPS | {
     "And": Operation("({} && {})"),
     "Or": Operation("({} || {})"),
     "Not": Operation("(!{})"),
-    "Where": Operation("where({}, {}, {})", lambda xp, c, a, b: xp.where(c != 0, a, b)),
-    "Larger": Operation("max({}, {})", lambda xp, a, b: xp.maximum(*_alike(xp, a, b))),
-    "Smaller": Operation("min({}, {})", lambda xp, a, b: xp.minimum(*_alike(xp, a, b))),
+    "Where": Operation("where({}, {}, {})", _alike(lambda xp, c, a, b: xp.where(c != 0, a, b))),
+    "Larger": Operation("max({}, {})", _alike(lambda xp, a, b: xp.maximum(a, b))),
+    "Smaller": Operation("min({}, {})", _alike(lambda xp, a, b: xp.minimum(a, b))),
     "Exp2": Operation("exp2({})", _one("exp2")),
     "Expm1": Operation("expm1({})", _one("expm1")),
     "Log2": Operation("log2({})", _one("log2")),
@@ -201,10 +227,13 @@ def _rebuilt(node: Node, arguments: tuple[Node, ...], dim: int) -> Node:
 
 def less_centre(node: Node, values: Any, xp: Any) -> tuple[Node, Node]:
     """The arguments of a sum or difference of both sides, with a centre of the second argument,
-    which has these values, taken out: not larger than points lie apart."""
+    which has these values, taken out: not larger than points lie apart. It is the mean of the
+    values that are numbers."""
     first, second = node.arguments
     points = _constant(values)
-    centre = points.sum(-2) / max(points.shape[-2], 1)
+    nothing, is_finite = xp.zeros_like(points), xp.isfinite(points)
+    count = xp.where(is_finite, xp.ones_like(points), nothing).sum(-2)
+    centre = xp.where(is_finite, points, nothing).sum(-2) / (count + (count == 0))
     centre = xp.nan_to_num(centre, nan=0.0, posinf=0.0, neginf=0.0)
     shift = Node("array", (), second.dim, value=centre)
     return Node(node.op, (first, shift), node.dim), Node("Subtract", (second, shift), second.dim)
@@ -248,7 +277,7 @@ def joined(arrays: Sequence[Any], xp: Any) -> Any:
     return xp.concatenate([xp.broadcast_to(a, (*shape, a.shape[-1])) for a in arrays], -1)
 
 
-def _full(number: float, xp: Any, like: Any) -> Any:
+def full(number: float, xp: Any, like: Any) -> Any:
     if xp.__name__ == "torch":
         return like.new_full((1, 1), number)
     return xp.full((1, 1), number, dtype=like.dtype)
@@ -261,7 +290,7 @@ def has_float64(xp: Any) -> bool:
 
 def widened(values: Any, xp: Any) -> Any:
     """An array in float64; a number as it is."""
-    if isinstance(values, (int, float)):
+    if _is_number(values):
         return values
     return values.double() if xp.__name__ == "torch" else values.astype(xp.float64)
 
@@ -288,7 +317,7 @@ def numeric(node: Node, xp: Any, like: Any) -> Any:
     if any(value is None for value in found):
         return None
     if node.op == "Concat":
-        found = [_full(v, xp, like) if isinstance(v, (int, float)) else v for v in found]
+        found = [full(v, xp, like) if _is_number(v) else v for v in found]
         return joined(found, xp)
     if node.op == "Gather":
         return found[0][..., list(node.value)]
@@ -300,6 +329,8 @@ def numeric(node: Node, xp: Any, like: Any) -> Any:
             return None
         return getattr(xp, name)(found[0], -1)[..., None]
     of_arrays = OPERATIONS[node.op].of_arrays
-    if of_arrays is None or all(isinstance(value, (int, float)) for value in found):
+    if of_arrays is None:
         return None
+    if all(map(_is_number, found)):
+        return float(of_arrays(np, *(np.full((1, 1), float(v)) for v in found)).item())
     return of_arrays(xp, *found)

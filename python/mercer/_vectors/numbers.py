@@ -11,6 +11,7 @@ from typing import Any
 from mercer import _array_likes, _libraries
 from mercer._vectors.formulas import Formula, Request
 from mercer._vectors.inputs import Inputs
+from mercer._vectors.nodes import quiet
 
 __all__ = ["VERBS", "arguments", "separated"]
 
@@ -22,6 +23,7 @@ _OWN = ("f", "x", "z", "row", "col", "w")
 
 
 @_libraries.untraced
+@quiet
 def arguments(verb: str, given: dict[str, Any]) -> dict[str, Any]:
     """f, x, z, row, col, w and parameters of a verb, in the place of those of such a formula."""
     f = given["f"]

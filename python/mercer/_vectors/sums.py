@@ -28,6 +28,7 @@ from mercer._vectors.nodes import (
     leaves,
     less_centre,
     numeric,
+    quiet,
     widened,
 )  # fmt: skip
 
@@ -37,6 +38,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@quiet
 def reduced(node: Node, reduce: str, request: Request) -> Any:
     """[..., M]: sum, max, min, argmax, argmin or logsumexp of a number for each pair."""
     formula = Formula(node, request)
@@ -44,6 +46,7 @@ def reduced(node: Node, reduce: str, request: Request) -> Any:
     return verb(*formula.points(), reduce, **formula.arguments())
 
 
+@quiet
 def product(
     node: Node, v: Any, request: Request, normalize: str | None = None, is_wide: bool = False
 ) -> Any:
@@ -52,6 +55,7 @@ def product(
     return verb(*formula.points(), v, normalize=normalize, **formula.arguments())
 
 
+@quiet
 def nearest(node: Node, k: int, request: Request) -> tuple[Any, Any]:
     formula = Formula(node, request)
     return _verbs.knn(*formula.points(), k, **formula.arguments())
@@ -224,8 +228,8 @@ class _Terms:
 
     def _less_centre(self, node: Node) -> tuple[Node, ...] | None:
         values, xp = self.value(node.arguments[1]), self.request.xp
-        if values is None:
-            return node.arguments
+        if values is None or self.value(node.arguments[0]) is None:
+            return None if self.request.separate is None else node.arguments
         if self.request.separate is None and "float64" not in str(self.request.like.dtype):
             if not has_float64(xp):
                 return None
@@ -392,6 +396,7 @@ def _parts(node: Node) -> list[Node]:
     return [p for a in node.arguments for p in _parts(a)] if node.op == "Concat" else [node]
 
 
+@quiet
 def summed(*nodes: Node, request: Request) -> list[Any]:
     """[..., M, D] of each vector: its sum over the columns. Products are shared by all vectors."""
     terms, xp = _Terms(request), request.xp
@@ -425,6 +430,7 @@ def softmax(node: Node, weight: Node, request: Request) -> Any:
     return weighted(weight, node, "softmax", request)
 
 
+@quiet
 def weighted(node: Node, weight: Node, normalize: str, request: Request) -> Any:
     """[..., M, D]: the mean of a vector with weights for each pair, or with their softmax."""
     terms = _Terms(request)
@@ -440,5 +446,4 @@ def weighted(node: Node, weight: Node, normalize: str, request: Request) -> Any:
     parts = tuple(Node("Mult", (weight, part), part.dim) for part in _parts(node))
     vectors = parts[0] if len(parts) == 1 else Node("Concat", parts, node.dim)
     sums, whole = summed(vectors, weight, request=request)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return sums / whole
+    return sums / whole
