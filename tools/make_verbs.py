@@ -131,14 +131,13 @@ def passed_on(parameter: inspect.Parameter) -> str:
 
 def placed(parameter: inspect.Parameter) -> str:
     """By its place, which the compiled function takes sooner than a keyword."""
-    name = parameter.name
-    return f"**{name}" if parameter.kind is inspect.Parameter.VAR_KEYWORD else name
+    return passed_on(parameter).partition("=")[0]
 
 
 def written(parameters: list[inspect.Parameter]) -> list[str]:
     """The parameters of a definition, with the star before those that have names only."""
     parts = [
-        f"{passed_on(parameter).partition('=')[0]}: {parameter.annotation}"
+        f"{placed(parameter)}: {parameter.annotation}"
         + ("" if parameter.default is parameter.empty else f" = {parameter.default!r}")
         for parameter in parameters
     ]
