@@ -71,6 +71,13 @@ def kernel_sum(
 
     >>> force = mc.kernel_sum("v * (x - z) / (sum((x - z)^2) + s)^1.5", x, z, v=mass, s=1e-3)
     """
+    _check(reduce, weight, separate)
+    given = {"x": x, "z": z, "u": u, "v": v, "row": row, "col": col, "w": w, "params": params}
+    options = (("i_offset", i_offset), ("j_offset", j_offset))
+    return _reduced(f, reduce, weight, given, options, ranges, separate)
+
+
+def _check(reduce: Any, weight: Any, separate: Any) -> None:
     if reduce not in _REDUCTIONS:
         raise ValueError(
             f"kernel_sum: reduce must be one of {', '.join(_REDUCTIONS)}. Received {reduce!r}"
@@ -82,11 +89,8 @@ def kernel_sum(
             f"kernel_sum: weight is offered with {', '.join(_WEIGHTED)}. Received {weight!r} with "
             f"reduce={reduce!r}"
         )
-    if separate not in (None, True, False):
+    if separate is not None and not isinstance(separate, (bool, np.bool_)):
         raise ValueError(f"kernel_sum: separate must be True, False or None. Received {separate!r}")
-    given = {"x": x, "z": z, "u": u, "v": v, "row": row, "col": col, "w": w, "params": params}
-    options = (("i_offset", i_offset), ("j_offset", j_offset))
-    return _reduced(f, reduce, weight, given, options, ranges, separate)
 
 
 @_libraries.untraced
@@ -95,6 +99,7 @@ def _reduced(
     f: Any, reduce: str, weight: Any, given: dict[str, Any], options: Any, ranges: Any,
     separate: bool | None,
 ) -> Any:  # fmt: skip
+    separate = None if separate is None else bool(separate)  # it may be one of NumPy's
     inputs = Inputs("kernel_sum", given, separate)
     node, read = inputs.node(f)
     weighs = None

@@ -475,6 +475,20 @@ REFUSED = [
     ("x-z", {"reduce": "mean", "weight": "x-z"}, ValueError, "a number for each pair"),
     ("x-z", {"h": 1.0}, ValueError, "must read each parameter. Received h"),
     ("x-z", {"separate": "never"}, ValueError, "separate must be"),
+    ("x-z", {"separate": 0}, ValueError, "separate must be True, False or None. Received 0"),
+    ("sum(1)*x", {}, ValueError, "a reduction must read features; 'sum' reads none"),
+    ("sum(h)*x", {"h": 2.0}, ValueError, "a reduction must read features; 'sum' reads none"),
+    ("sum(matvec(a, h*x))*sum(h)", {"a": A, "h": np.array(2.0)}, ValueError, "must read features"),
+    ("prod(2)*x", {}, ValueError, "a reduction must read features; 'prod' reads none"),
+    ("mean(j)*x", {}, ValueError, "a reduction must read features; 'mean' reads none"),
+    ("dot(2, row)*x", {"row": U[:, 0]}, ValueError, "must read features; 'dot' reads none"),
+    ("max(sum(x*z))*x", {}, ValueError, "a reduction must read features; 'max' reads none"),
+    ("t = sum(x); prod(t*t)*x", {}, ValueError, "must read features; 'prod' reads none"),
+    ("(" * 400 + "x-z" + ")" * 400, {}, ValueError, "at most 150 levels may be nested"),
+    ("-" * 400 + "x", {}, ValueError, "at most 150 levels may be nested"),
+    ("tanh(" * 400 + "x" + ")" * 400, {}, ValueError, "at most 150 levels may be nested"),
+    ("*".join(["(x-z)"] * 400), {}, ValueError, "at most 150 operations deep"),
+    ("t = x - z; " + "t = tanh(t); " * 400 + "t", {}, ValueError, "at most 150 operations deep"),
     ("h*(x-z)", {}, ValueError, "the parameter 'h' must be given"),
     ("x-v", {}, ValueError, "'v' must be given"),
     ("x-v.mass", {"v": V}, ValueError, "v has no groups"),
@@ -514,6 +528,44 @@ REFUSED = [
 def test_what_is_refused(f, given, error, message):
     with pytest.raises(error, match=message):
         mc.kernel_sum(f, X, Z, **given)
+
+
+def test_reductions_of_one_feature():
+    column, one = rng.normal(size=(M, 1)), A[:1]
+    close = {"rtol": 0, "atol": 1e-12}
+    out = mc.kernel_sum("sum(v)*x", X, Z, v=MASS)
+    np.testing.assert_allclose(out, MASS.sum() * X, **close)
+    out = mc.kernel_sum("max(x[1])*prod(u)*z", X, Z, u=column)
+    np.testing.assert_allclose(out, X[:, 1:2] * column * Z.sum(0), **close)
+    for inner, of_pairs in (("x-z", GAP), ("tanh(x-z)", np.tanh(GAP))):
+        for reduction in ("sum", "mean", "logsumexp"):
+            out = mc.kernel_sum(f"{reduction}(matvec(a, {inner})^2)*z", X, Z, a=one)
+            values = (of_pairs @ one.T) ** 2 * Z
+            np.testing.assert_allclose(out, values.sum(1), rtol=0, atol=1e-11)
+
+
+def test_separate_takes_booleans_of_numpy():
+    f = "exp(-sum((x-z)^2))*(x-z)*sum((x-z)*z)"
+    for value in (True, False):
+        np.testing.assert_array_equal(
+            mc.kernel_sum(f, X, Z, separate=np.bool_(value)), mc.kernel_sum(f, X, Z, separate=value)
+        )
+
+
+@pytest.mark.parametrize("reduce", ["sum", "max"])
+def test_many_terms_and_levels(reduce):
+    """Sums of 600 terms with signs, and 140 levels."""
+    signs = ["+-"[k % 3 == 1] for k in range(600)]
+    f = "0*x" + "".join(f" {sign} sum(x*z)*z" for sign in signs)
+    values = (X @ Z.T)[..., None] * Z * (600 - 2 * signs.count("-"))
+    # 64 roundings of the sums of the terms' sizes, of which there are three times as many.
+    bound = 64 * 2.3e-16 * 3 * abs(values).sum(1)
+    out = mc.kernel_sum(f, X, Z, reduce=reduce)
+    np.testing.assert_array_less(abs(out - getattr(np, reduce)(values, axis=1)), bound)
+    deep = mc.kernel_sum("(" * 140 + "x-z" + ")" * 140, X, Z, reduce=reduce)
+    np.testing.assert_allclose(deep, getattr(np, reduce)(GAP, axis=1), atol=1e-13)
+    deep = mc.kernel_sum("abs(" * 140 + "x-z" + ")" * 140, X, Z, reduce=reduce)
+    np.testing.assert_allclose(deep, getattr(np, reduce)(abs(GAP), axis=1), atol=1e-13)
 
 
 # Derivatives -------------------------------------------------------------------------------------

@@ -63,6 +63,9 @@ FORMULAS = {
     "row*dot(x, z) + col": np.arange(7.0)[:, None] * (X @ Z.T) + np.arange(9.0),
     "max(concat(x-z, x[0]))": np.concatenate([GAP, X[:, None, :1] + 0 * GAP[..., :1]], -1).max(-1),
     "sum(outer(x, z-vector(b)))": X.sum(-1)[:, None] * (Z - B).sum(-1),
+    "max(vector(b)-x[0])*dot(x, z)": (B.max() - X[:, :1]) * (X @ Z.T),
+    "sum(vector(b)*z[1])*dot(x, z)": B.sum() * Z[:, 1] * (X @ Z.T),
+    "prod(vector(b)+x[0]*z[1])": (B + X[:, None, :1] * Z[:, 1, None]).prod(-1),
     "where(i < j, dot(x, z), 0)": np.triu(X @ Z.T, 1),
 }
 
@@ -93,6 +96,12 @@ def test_groups_batches_and_dtypes():
 
 REFUSED = [
     (lambda: mc.pairwise("matvec(a, x-z)", X, Z, a=L), ValueError, "kernel_sum takes vectors"),
+    (lambda: mc.pairwise("sum(1)*sum(matvec(a, x-z))", X, Z, a=L), ValueError,
+     "a reduction must read features; 'sum' reads none"),
+    (lambda: mc.pairwise("logsumexp(vector(b)-x[0])", X, Z, b=B), NotImplementedError,
+     "one of parameters with numbers of points"),
+    (lambda: mc.pairwise("*".join(["sum(matvec(a, x-z))"] * 400), X, Z, a=L), ValueError,
+     "at most 150 operations deep"),
     (lambda: mc.pairwise(GAUSS, X, Z, h=1.0), ValueError, "the parameter 'a' must be given"),
     (lambda: mc.pairwise(GAUSS, X, Z, a=L, h=1.0, q=1), ValueError, "must read each parameter"),
     (lambda: mc.pairwise(GAUSS, X, Z, a=L.T, h=1.0), ValueError, "as many columns as the vector"),

@@ -197,8 +197,9 @@ class Formula:
         if not joined or node.dim > MOST_COMPONENTS:
             raise NotImplementedError(
                 f"{self.request.verb}: a reduction over features of several vectors of one side, "
-                f"or of several of parameters, is offered for sums, products, maxima and minima of "
-                f"{MOST_COMPONENTS} features at most. Received '{function}' over {node.dim}"
+                f"of several of parameters, or of one of parameters with numbers of points, is "
+                f"offered for sums, products, maxima and minima of {MOST_COMPONENTS} features at "
+                f"most. Received '{function}' over {node.dim}"
             )
         return _folded(joined, [self._text(extract(node, k, 1)) for k in range(node.dim)])
 
@@ -222,7 +223,8 @@ class Formula:
             if one.op == "array" and one.dim > 1:
                 read[one.category].add((id(one.value), one.first))
             waiting.extend(one.arguments)
-        return parameters <= 1 and all(len(vectors) <= 1 for vectors in read.values())
+        counts = [len(vectors) for vectors in read.values()]
+        return parameters <= 1 and max(counts) == 1
 
     def _sum_apart(self, node: Node) -> str | None:
         """The sum of such terms as sums of their own, times numbers of the pair."""

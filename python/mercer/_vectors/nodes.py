@@ -15,12 +15,16 @@ import numpy as np
 from mercer._normalized import _constant
 
 __all__ = [
-    "Keys", "Node", "applied", "extract", "full", "gathered", "has_float64", "is_apart", "joined",
-    "leaves", "less_centre", "numeric", "outer", "place_of", "quiet", "transposed", "widened",
+    "MOST_LEVELS", "Keys", "Node", "applied", "extract", "full", "gathered", "has_float64",
+    "is_apart", "joined", "leaves", "less_centre", "numeric", "outer", "place_of", "quiet",
+    "transposed", "widened",
 ]  # fmt: skip
 
 #: Arrays of i, of j, and parameters. The numbers are KeOps' categories.
 I_SIDE, J_SIDE, PARAMETER = 0, 1, 2
+
+#: Trees are walked by functions that call themselves, of which Python nests a thousand.
+MOST_LEVELS = 150
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -53,6 +57,12 @@ class Node:
         self.sides: frozenset[int] = frozenset(sides.union(*(a.sides for a in arguments)))
         self.size: int = 1 + sum(a.size for a in arguments)  # with what is shared written out
         self.reduces: bool = op in REDUCTIONS or any(a.reduces for a in arguments)
+        self.depth: int = 1 + max((a.depth for a in arguments), default=0)
+        if self.depth > MOST_LEVELS:
+            raise ValueError(
+                f"formula: an expression of vectors may be at most {MOST_LEVELS} operations deep. "
+                "Received a deeper one"
+            )
 
     def is_of_pairs(self) -> bool:
         return I_SIDE in self.sides and J_SIDE in self.sides

@@ -15,9 +15,12 @@ from mercer._vectors import matrices
 from mercer._vectors.nodes import (
     I_SIDE,
     J_SIDE,
+    MOST_LEVELS,
+    REDUCTIONS,
     Node,
     applied,
     extract,
+    leaves,
     outer,
 )  # fmt: skip
 
@@ -37,6 +40,8 @@ _INFIX = {
 _COMPARISON = 3
 _REFUSED = re.compile(r"\b(reduce|ptx)\s*\(")
 _MOST_NODES = 1 << 14
+# Sums of more terms are added up in pairs, so that they are not nested deeply.
+_MOST_IN_ORDER = 32
 _FUNCTIONS = {
     "abs": "Abs", "sign": "Sign", "square": "Square", "sqrt": "Sqrt", "rsqrt": "Rsqrt",
     "rcp": "Inv", "exp": "Exp", "exp2": "Exp2", "expm1": "Expm1", "log": "Log", "log2": "Log2",
@@ -45,7 +50,10 @@ _FUNCTIONS = {
     "round": "Round", "where": "Where", "fma": "Fma", "xlogy": "XLogY", "copysign": "Copysign",
 }  # fmt: skip
 _COUNTS = {"Atan2": 2, "XLogY": 2, "Copysign": 2, "Where": 3, "Fma": 3}
-_REDUCTIONS = {"sum": "Sum", "max": "Max", "min": "Min", "prod": "Prod", "logsumexp": "LogSumExp"}
+_REDUCTIONS = {
+    "sum": "Sum", "max": "Max", "min": "Min", "prod": "Prod", "logsumexp": "LogSumExp",
+    "mean": "Sum", "dot": "Sum",
+}  # fmt: skip
 _CONSTANTS = {"inf": "inf", "nan": "nan", "pi": "3.141592653589793"}
 
 
@@ -81,7 +89,8 @@ class Given(NamedTuple):
 class _Reader:
     def __init__(self, text: str, verb: str, given: Given):
         self.text, self.verb, self.given = text, verb, given
-        self.place, self.read_params = 0, set[str]()
+        self.place, self.level, self.read_params = 0, 0, set[str]()
+        self.features: dict[int, Any] = {}  # arrays and nodes of features, by their id
         self.bound: dict[str, Node] = {}
         self.made: dict[tuple[str, str], Node] = {}
         self.products = matrices.Known(given.is_wide)
@@ -136,7 +145,7 @@ class _Reader:
         return node
 
     def _expression(self, least: int = 0) -> Node:
-        left = self._prefix()
+        left, terms = self._prefix(), list[tuple[str, Node]]()
         while self._peek() in _INFIX:
             word = self._peek()
             strength, name = _INFIX[word]
@@ -146,11 +155,42 @@ class _Reader:
             right = self._expression(strength)
             if strength == _COMPARISON and _INFIX.get(self._peek(), (0,))[0] == _COMPARISON:
                 raise self.error("comparisons do not chain: write a < b && b < c")
+            if word in "+-":
+                terms.append((word, right))
+                continue
+            left, terms = self._added(left, terms), []
             sides = (right, left) if word in (">", ">=") else (left, right)
             left = self._applied(word, name, *sides)
-        return left
+        return self._added(left, terms)
+
+    def _added(self, first: Node, terms: list[tuple[str, Node]]) -> Node:
+        """A number or vector with others added or subtracted."""
+        if len(terms) <= _MOST_IN_ORDER:
+            for word, term in terms:
+                first = self._applied(word, _INFIX[word][1], first, term)
+            return first
+        every = [("+", first), *terms]
+        while len(every) > 1:
+            ends = every[len(every) // 2 * 2 :]
+            pairs = zip(every[::2], every[1::2], strict=False)
+            every = [(sign, self._pair(sign, a, other, b)) for (sign, a), (other, b) in pairs]
+            every += ends
+        return every[0][1]
+
+    def _pair(self, sign: str, first: Node, other: str, second: Node) -> Node:
+        """Two terms with signs, less the sign of the first."""
+        word = "+" if sign == other else "-"
+        return self._applied(word, _INFIX[word][1], first, second)
 
     def _prefix(self) -> Node:
+        self.level += 1
+        if self.level > MOST_LEVELS:
+            raise self.error(f"at most {MOST_LEVELS} levels may be nested")
+        found = self._signed()
+        self.level -= 1
+        return found
+
+    def _signed(self) -> Node:
         word = self._peek()
         if word == "-":
             self._next()
@@ -242,7 +282,9 @@ class _Reader:
         """One node for all that read the same."""
         key = (kind, name)
         if key not in self.made:
-            self.made[key] = make()
+            self.made[key] = node = make()
+            if kind in ("x", "z", "u", "v", "w", "parameter1"):
+                self.features[id(node.value)] = node.value
         return self.made[key]
 
     def _point(self, side: str) -> Node:
@@ -341,11 +383,10 @@ class _Reader:
             return self._small(name, arguments)
         if name in _REDUCTIONS and (len(arguments) == 1 or name not in ("max", "min")):
             self._count(name, arguments, 1)
-            return _reduced(_REDUCTIONS[name], arguments[0])
-        if name == "mean":
-            self._count(name, arguments, 1)
-            count = Node("literal", value=str(arguments[0].dim))
-            return Node("Divide", (_reduced("Sum", arguments[0]), count))
+            found = self._reduced(name, arguments[0])
+            if name != "mean":
+                return found
+            return Node("Divide", (found, Node("literal", value=str(arguments[0].dim))))
         if name in ("max", "min"):
             found = arguments[0]
             for other in arguments[1:]:
@@ -392,8 +433,22 @@ class _Reader:
         self._count(name, arguments, 2)
         first, second = arguments
         if name == "dot":
-            return _reduced("Sum", self._applied(name, "Mult", first, second))
+            return self._reduced(name, self._applied(name, "Mult", first, second))
         return outer(first, second)
+
+    def _reduced(self, name: str, node: Node) -> Node:
+        """A reduction over the features. One feature is its own reduction."""
+        if node.dim > 1:
+            return Node(_REDUCTIONS[name], (node,))
+        if not self._reads_features(node):
+            raise self.error(f"a reduction must read features; {name!r} reads none")
+        return node
+
+    def _reads_features(self, node: Node) -> bool:
+        """Whether it reads any outside of reductions."""
+        if id(node) in self.features or id(node.value) in self.features:
+            return True
+        return node.op not in REDUCTIONS and any(map(self._reads_features, node.arguments))
 
     def _mapped(self, matrix: Node, arguments: list[Node]) -> Node:
         self._count("matvec", [matrix, *arguments], 2)
@@ -409,23 +464,22 @@ class _Reader:
         if self.given.maps_pairs or not vector.is_of_pairs():
             found = matrices.mapped(vector, matrix, False, self.given.xp, like, self.products)
         if found is not None:
+            known = {id(node.value) for node in self.made.values()}
+            arrays = (leaf.value for leaf in leaves(found) if leaf.op == "array")
+            self.features |= {id(array): array for array in arrays if id(array) not in known}
             return found
-        parts = [
-            _reduced("Sum", Node("Mult", (extract(matrix, d * vector.dim, vector.dim), vector),
-                                 vector.dim))
-            for d in range(rows)
-        ]  # fmt: skip
+        parts = []
+        for row in range(rows):
+            entries = extract(matrix, row * vector.dim, vector.dim)
+            product = Node("Mult", (entries, vector), vector.dim)
+            parts.append(product if vector.dim == 1 else Node("Sum", (product,)))
+        self.features |= {id(part): part for part in parts}
         return parts[0] if rows == 1 else Node("Concat", tuple(parts), rows)
 
     def _columns(self, matrix: Node) -> int:
         name = next(n for (kind, n), node in self.made.items()
                     if kind == "parameter2" and node is matrix)  # fmt: skip
         return int(self.given.array(name, self._value(name)).shape[-1])
-
-
-def _reduced(name: str, node: Node) -> Node:
-    """A reduction over the features. One feature is its own reduction."""
-    return node if node.dim == 1 else Node(name, (node,))
 
 
 def read(text: str, verb: str, given: Given) -> tuple[Node, set[str]]:
