@@ -430,6 +430,17 @@ def test_numbers_next_to_arrays_of_one_side(library):
             np.testing.assert_array_less(abs(out - values), 64 * 6e-8 * N * 40, err_msg=f)
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch", "jax.numpy"])
+def test_libraries_take_nan_as_formulas_do(library):
+    xp = pytest.importorskip(library)
+    x = np.array([[np.nan, -2, 0], [np.inf, 3, -np.inf]], np.float32)
+    z = xp.asarray(np.ones((1, 3), np.float32))
+    for f in ("sign(x)", "max(x, 0.5)", "min(0.5, x)", "abs(x)", "where(x, 1, 2)", "round(x)"):
+        by_library = np.asarray(mc.kernel_sum(f"{f} + 0*z", xp.asarray(x), z))
+        by_engine = np.asarray(mc.kernel_sum(f"{f} + 0*z", xp.asarray(x), z, reduce="max"))
+        np.testing.assert_array_equal(by_library, by_engine, err_msg=f)
+
+
 @pytest.mark.parametrize(
     "formula", ["2/3*z*sum(x*z)", "sum(x*z)*(z - 1/3*z)", "exp(1)^2*z*sum(x*z)"]
 )

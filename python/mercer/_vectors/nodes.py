@@ -117,7 +117,7 @@ KEOPS = {
     "Atan2": Operation("atan2({}, {})", _alike(lambda xp, a, b: xp.arctan2(a, b))),
     "SinXDivX": Operation("where({0} == 0, 1, sin({0})/{0})"),
     "Abs": Operation("abs({})", lambda xp, a: abs(a)),
-    "Sign": Operation("sign({})", _one("sign")),
+    "Sign": Operation("sign({})", lambda xp, a: xp.where(a == a, xp.sign(a), a)),
     "Step": Operation(
         "where({} < 0, 0, 1)", lambda xp, a: xp.where(a < 0, xp.zeros_like(a), xp.ones_like(a))
     ),
