@@ -652,6 +652,29 @@ def explain(f: mercer._types.FormulaLike, shape: tuple[int, int, int] = (4096, 4
     'exp(-(sum(abs(x - z))/b))'
     """
 
+class SparsePairs:
+    """
+    Sums over the features of pairs of sparse points in float64, for mercer._sparse.
+    """
+
+    def __init__(self, x: tuple[Any, Any, Any], z: tuple[Any, Any, Any] | None, features: int, w: Any | None) -> None:
+        """
+        Copies x and z, each (starts, columns, values) of compressed rows; z None: the same points. ValueError for columns out of range or out of order.
+        """
+
+    def dots(self, row: int, col: int, out: Any) -> None:
+        """
+        Writes the sums of w x z for rows from row and columns from col on: out is float64 [count, N - col].
+        """
+
+    def squares(self, row: int, col: int, near: float, out: Any) -> None:
+        """
+        Writes the sums of w (x - z)^2 likewise; those of at most near of the sums of squares by differences.
+        """
+
+def mirror_rows(matrix: Any, first: int, last: int) -> None:
+    """Copies matrix[i, j] to matrix[j, i] for first <= i < last and j > i."""
+
 def compile(f: mercer._types.FormulaLike, *, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[Any] = ('float32',), layouts: Sequence[str | tuple[str, str, str]] = ('row',), devices: Sequence[int | str] = ('cpu',), verbs: Sequence[str] = ('pairwise',), columns: int = 1, combine: str | None = None, **params: float) -> None:
     """
     Compiles ahead of time what the calls of every combination of these lists will need.

@@ -7,7 +7,6 @@ Nothing of M x K is stored, nor of M x N but the result.
 
 from __future__ import annotations
 
-import copy
 import functools
 import math
 import re
@@ -24,8 +23,8 @@ from mercer.errors import DtypeError
 _BLOCK, _CACHED = 2**21, 2**18
 #: Rows that one call of the engine computes as rows of a tile.
 _TOGETHER = 8
-#: Strips of a symmetric matrix, whose part before their first row is that after it, and their rows.
-_STRIPS, _LEAST_STRIP = 8, 128
+#: Of more features than a number and a multiple of the values, those without values are left out.
+_FEW, _SPARE = 2**16, 4
 #: Squares of distances below this part of the squares of norms are sums of squares of differences.
 _NEAR = 1e-3
 #: Magnitudes whose squares, and those of their differences, float64 has.
@@ -49,7 +48,7 @@ _SUMS = {
     "counts of x": ("sum({0}(x != 0))",),
     "counts of z": ("sum({0}(z != 0))",),
 }
-Block = Callable[[slice], np.ndarray]
+Block = Callable[[slice, int, np.ndarray | None], np.ndarray]
 
 
 def is_sparse(*points: Any) -> bool:
@@ -126,6 +125,13 @@ def _side(verb: str, name: str, points: Any) -> Any:
         )
     if points.dtype.kind not in "biuf" or points.dtype.itemsize > 8:
         raise DtypeError(f"{verb}: {name} must be real. Received {points.dtype}")
+    if hasattr(points, "check_format"):  # of columns or rows that are compressed
+        try:
+            type(points)(points).check_format(full_check=True)
+        except ValueError as error:
+            raise ValueError(
+                f"{verb}: indptr and indices of {name} must be those of its shape. Received {error}"
+            ) from None
     made = sparse.csr_array(points, copy=True)
     made.sum_duplicates()  # in their dtype, as toarray() adds them
     made.eliminate_zeros()
@@ -170,19 +176,23 @@ class _Room:
 
 
 class _Pairs:
-    """Points x and z with weights [K] or None. same: points of one number are the same point."""
+    """Points x and z with weights [K] or None; z None: the same points."""
 
-    def __init__(self, x: Any, z: Any, weights: np.ndarray | None, same: bool) -> None:
-        self.x, self.z, self.w, self.same = x, z, weights, same
+    def __init__(self, x: Any, z: Any, weights: np.ndarray | None) -> None:
+        self.x, self.z, self.w = x, z, weights
 
     def block(self, kind: str) -> Block:
-        """What makes a kind of sums for rows of x: [B, N], [B, 1] or [1, N]."""
+        """What makes a kind of sums for rows of x and for z from a point on: [B, N], [B, 1] or
+        [1, N]; it may write them to the array that it is given."""
         if kind.startswith("unit "):
             return self._unit(kind.removeprefix("unit "))
         name, _, of = kind.partition(" of ")
         if of:
-            found = getattr(_Pairs, f"_{name.removesuffix('s')}s")(self, getattr(self, of))
-            return (lambda rows: found[rows, None]) if of == "x" else lambda rows: found[None]
+            points = self.x if of == "x" or self.z is None else self.z
+            found = getattr(_Pairs, f"_{name.removesuffix('s')}s")(self, points)
+            if of == "x":
+                return lambda rows, first, out: found[rows, None]
+            return lambda rows, first, out: found[None, first:]
         return getattr(self, f"_{kind}")()
 
     def _weighted(self, a: Any) -> Any:
@@ -197,63 +207,64 @@ class _Pairs:
     def _counts(self, a: Any) -> np.ndarray:
         return self._sums(_marked(a))
 
-    def _dots(self, factor: float = 1.0) -> Block:
-        x, columns, room = self._weighted(self.x) * factor, self.z.T.tocsr(), _Room()
+    def _of_both(self, what: Callable[[Any], Any]) -> tuple[Any, Any]:
+        """Of the points x and z; one object where they are the same."""
+        found = what(self.x)
+        return found, found if self.z is None else what(self.z)
 
-        def block(rows: slice) -> np.ndarray:
-            found = x[rows] @ columns
-            return found.toarray(out=room(found.shape))
+    def _engine(self) -> _mercer.SparsePairs:
+        sides = [self.x] if self.z is None else [self.x, self.z]
+        for a in sides:
+            a.sum_duplicates()  # sorts what is not
+        columns, w, features = [a.indices for a in sides], self.w, self.x.shape[1]
+        if features > _FEW + _SPARE * sum(a.nnz for a in sides):
+            names, found = np.unique(np.concatenate(columns), return_inverse=True)
+            columns, features = np.split(found.ravel(), [self.x.nnz])[: len(sides)], len(names)
+            w = None if w is None else w[names]
+        made = [(a.indptr, c, a.data) for a, c in zip(sides, columns, strict=True)]
+        return _mercer.SparsePairs(made[0], None if self.z is None else made[1], features, w)
+
+    def _made(self, sums: Callable[[int, int, np.ndarray], None]) -> Block:
+        """Sums of the engine, into memory that the next block takes unless it is given."""
+        room, n = _Room(), (self.x if self.z is None else self.z).shape[0]
+
+        def block(rows: slice, first: int, out: np.ndarray | None) -> np.ndarray:
+            made = room((rows.stop - rows.start, n - first)) if out is None else out
+            sums(rows.start, first, made)
+            return made
 
         return block
 
+    def _dots(self) -> Block:
+        return self._made(self._engine().dots)
+
     def _differences(self) -> Block:
         """x^2 + z^2 - 2 x z, but of near pairs the sum of squares itself."""
-        dots, xx, zz = self._dots(-2.0), self._squares(self.x), self._squares(self.z)
-        signed: tuple[np.ndarray, np.ndarray] | None = None
-        if self.w is not None and (self.w < 0).any():
-            sizes = _Pairs(self.x, self.z, abs(self.w), self.same)
-            signed = sizes._squares(self.x), sizes._squares(self.z)
+        engine = self._engine()
+        return self._made(lambda row, first, out: engine.squares(row, first, _NEAR, out))
 
-        of_x, of_z = (xx, zz) if signed is None else signed
-        most, room = of_z.max(initial=0), _Room()
+    def _unit(self, kind: str) -> Block:
+        """The block of points divided by their norms; points that are 0 give NaN, as dense ones."""
+        norms = self._of_both(lambda a: self._squares(a) ** 0.5)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x = self.x.multiply(1 / norms[0][:, None]).tocsr()
+            z = None if self.z is None else self.z.multiply(1 / norms[1][:, None]).tocsr()
+        made = _Pairs(x, z, self.w).block(kind)
+        if all((n > 0).all() for n in norms):
+            return made
+        none = [np.where(n > 0, 0.0, np.nan) for n in norms]
 
-        def block(rows: slice) -> np.ndarray:
-            found = dots(rows)
-            found += np.add(xx[rows, None], zz, out=room(found.shape))
-            low = found if signed is None else abs(found)
-            some = np.flatnonzero(low <= _NEAR * (of_x[rows, None] + most))
-            i, j = np.divmod(some, max(1, found.shape[1]))
-            near = low[i, j] <= _NEAR * (of_x[rows][i] + of_z[j])
-            self._exactly(found, rows.start, i[near], j[near])
+        def block(rows: slice, first: int, out: np.ndarray | None) -> np.ndarray:
+            found = made(rows, first, out)
+            found += none[0][rows, None]
+            found += none[1][first:]
             return found
 
         return block
 
-    def _exactly(self, found: np.ndarray, start: int, i: np.ndarray, j: np.ndarray) -> None:
-        if self.same:
-            same = start + i == j
-            found[i[same], j[same]] = 0
-            i, j = i[~same], j[~same]
-        each = 2 + sum(a.nnz // max(1, a.shape[0]) for a in (self.x, self.z))
-        step = max(1, _BLOCK // each)
-        for first in range(0, len(i), step):
-            some = slice(first, first + step)
-            gaps = self.x[start + i[some]] - self.z[j[some]]
-            found[i[some], j[some]] = self._squares(gaps.tocsr())
-
-    def _unit(self, kind: str) -> Block:
-        """The block of points divided by their norms; points that are 0 give NaN, as dense ones."""
-        norms = [self._squares(a) ** 0.5 for a in (self.x, self.z)]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scaled = [a.multiply(1 / n[:, None]).tocsr() for a, n in
-                      zip((self.x, self.z), norms, strict=True)]  # fmt: skip
-        none = [np.where(n > 0, 0.0, np.nan) for n in norms]
-        made = _Pairs(scaled[0], scaled[1], self.w, self.same).block(kind)
-        return lambda rows: made(rows) + none[0][rows, None] + none[1]
-
     def _marks(self) -> _Pairs:
         """1 for what is not 0."""
-        return _Pairs(_marked(self.x), _marked(self.z), self.w, self.same)
+        return _Pairs(_marked(self.x), None if self.z is None else _marked(self.z), self.w)
 
     def _both(self) -> Block:
         return self._marks()._dots()
@@ -262,40 +273,41 @@ class _Pairs:
         """Without weights all are whole numbers, which cancel exactly."""
         if self.w is not None:
             return self._marks()._differences()
-        both, nx, nz = self._both(), self._counts(self.x), self._counts(self.z)
-        return lambda rows: nx[rows, None] + nz - 2 * both(rows)
+        both, (nx, nz) = self._both(), self._of_both(self._counts)
+        return lambda rows, first, out: nx[rows, None] + nz[first:] - 2 * both(rows, first, None)
 
     def _unequal(self) -> Block:
         """By values as marks of their own: two where both points have other values than 0."""
         values = self._values()
         if self.w is not None:
             one, two = self._one(), values._differences()
-            return lambda rows: (one(rows) + two(rows)) / 2
-        both, equal = self._both(), values._dots()
-        nx, nz = self._counts(self.x), self._counts(self.z)
-        return lambda rows: nx[rows, None] + nz - both(rows) - equal(rows)
+            return lambda rows, first, out: (one(rows, first, None) + two(rows, first, None)) / 2
+        both, equal, (nx, nz) = self._both(), values._dots(), self._of_both(self._counts)
+        return lambda rows, first, out: (
+            nx[rows, None] + nz[first:] - both(rows, first, None) - equal(rows, first, None)
+        )
 
     def _values(self) -> _Pairs:
         """Marks whose columns are pairs of a column and a value there."""
         from scipy import sparse
 
-        n = self.x.nnz
-        columns = np.concatenate([self.x.indices, self.z.indices]).astype(np.int64)
-        values = np.unique(np.concatenate([self.x.data, self.z.data]), return_inverse=True)[1]
+        sides = [self.x] if self.z is None else [self.x, self.z]
+        columns = np.concatenate([a.indices for a in sides]).astype(np.int64)
+        values = np.unique(np.concatenate([a.data for a in sides]), return_inverse=True)[1]
         count = int(values.max(initial=0)) + 1
         pairs, names = np.unique(columns * count + values.ravel(), return_inverse=True)
         marks = [
             sparse.csr_array(
                 (np.ones(len(part)), part, a.indptr), shape=(a.shape[0], max(1, len(pairs)))
             )
-            for a, part in ((self.x, names.ravel()[:n]), (self.z, names.ravel()[n:]))
+            for a, part in zip(sides, np.split(names.ravel(), [self.x.nnz]), strict=False)
         ]
         for mark in marks:
             mark.sort_indices()
         weights = None
         if self.w is not None:
             weights = np.ones(1) if not len(pairs) else self.w[pairs // count]
-        return _Pairs(marks[0], marks[1], weights, self.same)
+        return _Pairs(marks[0], None if self.z is None else marks[1], weights)
 
 
 def _marked(a: Any) -> Any:
@@ -334,56 +346,50 @@ class _Matrix:
         if w is not None:
             for weights in sorted({weights for _, weights in kinds if weights}):
                 _refuse_factors(verb, (left, right), w, weights)
-        self._points, self._kinds, self._w = (left, right), kinds, w
-        self._is_one = right is left
-        self.is_symmetric = self._is_one and formula.symmetric
+        self.shape = left.shape[0], right.shape[0]
+        self.is_symmetric = right is left and formula.symmetric
         self.is_sum, self.rest = text == "<0>", tuple(_chosen(text, len(kinds)))
         self.dtype = dtype
-        self._take(left, right)
-
-    def _take(self, left: Any, right: Any) -> None:
-        self.shape = left.shape[0], right.shape[0]
         self.blocks = [
-            _pairs(left, right, self._w, weights, self._is_one).block(kind)
-            for kind, weights in self._kinds
+            _pairs(left, None if right is left else right, w, weights).block(kind)
+            for kind, weights in kinds
         ]
 
-    def strips(self) -> Iterator[tuple[slice, _Matrix]]:
-        """Rows, and their values from the column of their first number on: of a matrix that is not
-        symmetric all rows at once."""
-        m = self.shape[0]
-        step = max(_LEAST_STRIP, -(-m // _STRIPS)) if self.is_symmetric else max(m, 1)
-        if step >= m:
-            yield slice(0, m), self
-            return
-        points = self._points[0]
-        for start in range(0, m, step):
-            strip = copy.copy(self)
-            strip._take(points[start : start + step], points[start:])
-            yield slice(start, min(start + step, m)), strip
+    def rows(self, *, half: bool = False) -> Iterator[tuple[slice, int]]:
+        """Some rows, and the first of their columns: 0, or of the upper half their first row."""
+        first, m = 0, self.shape[0]
+        while first < m:
+            each = max(1, (self.shape[1] - half * first) * len(self.blocks))
+            step = max(1, _CACHED // each, min(_TOGETHER, _BLOCK // each))
+            step -= step % _TOGETHER if step > _TOGETHER else 0
+            yield slice(first, min(first + step, m)), first if half else 0
+            first += step
 
-    def rows(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Rows and their sums [G, Q, R, N], G R of them or a few less."""
-        m, each = self.shape[0], max(1, self.shape[1] * len(self.blocks))
-        step = max(1, _CACHED // each, min(_TOGETHER, _BLOCK // each))
-        step -= step % _TOGETHER if step > _TOGETHER else 0
-        for start in range(0, m, step):
-            rows = slice(start, min(start + step, m))
-            yield rows, self._sums(rows)
-
-    def _sums(self, rows: slice) -> np.ndarray:
-        count, n = rows.stop - rows.start, self.shape[1]
+    def sums(self, rows: slice, first: int = 0) -> np.ndarray:
+        """[G, Q, R, N] of G R rows or a few less, and of the columns from the first on."""
+        count, n = rows.stop - rows.start, self.shape[1] - first
         r = min(_TOGETHER, count)
         if len(self.blocks) == 1 and count % r == 0:
-            return np.broadcast_to(self.blocks[0](rows), (count, n)).reshape(count // r, 1, r, n)
+            found = np.broadcast_to(self.blocks[0](rows, first, None), (count, n))
+            return found.reshape(count // r, 1, r, n)
         whole, rest = divmod(count, r)
         sums = np.zeros((whole + (rest > 0), len(self.blocks), r, n))
         for q, block in enumerate(self.blocks):
-            found = np.broadcast_to(block(rows), (count, n))
+            found = np.broadcast_to(block(rows, first, None), (count, n))
             sums[:whole, q] = found[: whole * r].reshape(whole, r, n)
             if rest:
                 sums[whole, q, :rest] = found[whole * r :]
         return sums
+
+    def write(self, rows: slice, first: int, out: np.ndarray) -> None:
+        """The values [..., B, N] of rows, from a column on."""
+        if self.is_sum:
+            to = out if out.dtype == np.float64 and out.ndim == 2 else None
+            found = self.blocks[0](rows, first, to)
+            if found is not to:
+                out[...] = found
+        else:
+            out[...] = self(_mercer.pairwise, self.sums(rows, first))[..., : out.shape[-2], :]
 
     def none(self) -> np.ndarray:
         """The sums of no rows."""
@@ -456,10 +462,8 @@ def _refuse_factors(verb: str, points: Iterable[Any], w: np.ndarray, weights: st
                 )
 
 
-def _pairs(x: Any, z: Any, w: np.ndarray | None, weights: str, same: bool) -> _Pairs:
-    if w is None or not weights:
-        return _Pairs(x, z, None, same)
-    return _Pairs(x, z, _factors(w, weights), same)
+def _pairs(x: Any, z: Any, w: np.ndarray | None, weights: str) -> _Pairs:
+    return _Pairs(x, z, None if w is None or not weights else _factors(w, weights))
 
 
 def _weights(verb: str, w: Any, features: int) -> np.ndarray | None:
@@ -517,14 +521,10 @@ def _call(verb: str, arguments: dict[str, Any]) -> Any:
         return _reduced(matrix, arguments["reduce"])
     made = np.empty((*matrix.batch, *matrix.shape), matrix.dtype)
     with np.errstate(over="ignore"):
-        for strip, part in matrix.strips():
-            values = made[..., strip, strip.start :]
-            for rows, sums in part.rows():
-                found = part(_mercer.pairwise, sums)
-                values[..., rows, :] = found[..., : rows.stop - rows.start, :]
-            for first in range(strip.stop, matrix.shape[1] if matrix.is_symmetric else 0, 256):
-                some = slice(first, first + 256)  # transposed where they stay in a cache
-                made[..., some, strip] = made[..., strip, some].swapaxes(-1, -2)
+        for rows, first in matrix.rows(half=matrix.is_symmetric):
+            matrix.write(rows, first, made[..., rows, first:])
+            for one in made.reshape(-1, *matrix.shape) if matrix.is_symmetric else ():
+                _mercer.mirror_rows(one, rows.start, rows.stop)
     return made
 
 
@@ -545,8 +545,8 @@ def _neighbours(matrix: _Matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
     shape = (*matrix.batch, matrix.shape[0], k)
     values, indices = np.empty(shape, matrix.dtype), np.empty(shape, np.int64)
     with np.errstate(over="ignore"):
-        for rows, sums in matrix.rows():
-            found = matrix(_mercer.knn, sums, k)
+        for rows, _ in matrix.rows():
+            found = matrix(_mercer.knn, matrix.sums(rows), k)
             count = rows.stop - rows.start
             values[..., rows, :], indices[..., rows, :] = (part[..., :count, :] for part in found)
     return values, indices
@@ -557,8 +557,8 @@ def _reduced(matrix: _Matrix, reduce: str) -> np.ndarray:
     kind = np.int64 if reduce in ("argmax", "argmin") else matrix.dtype
     made = np.empty((*matrix.batch, matrix.shape[0]), kind)
     with np.errstate(over="ignore"):
-        for rows, sums in matrix.rows():
-            found = matrix(_mercer.kernel_reduce, sums, reduce)
+        for rows, _ in matrix.rows():
+            found = matrix(_mercer.kernel_reduce, matrix.sums(rows), reduce)
             made[..., rows] = found[..., : rows.stop - rows.start]
     return made
 
@@ -573,7 +573,7 @@ def _product(matrix: _Matrix, v: Any) -> np.ndarray:
     wide = v.astype(np.float64)
     made = np.empty((*matrix.batch, matrix.shape[0], *v.shape[1:]), matrix.dtype)
     axes = (slice(None),) * (v.ndim - 1)
-    for rows, sums in matrix.rows():
-        values = matrix(_mercer.pairwise, sums)[..., : rows.stop - rows.start, :]
+    for rows, _ in matrix.rows():
+        values = matrix(_mercer.pairwise, matrix.sums(rows))[..., : rows.stop - rows.start, :]
         made[(..., rows, *axes)] = values @ wide
     return made

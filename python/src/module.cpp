@@ -242,6 +242,7 @@ NB_MODULE(_mercer, module) {
   bind_backward_plan(module);
   bind_zoo(module);
   bind_verbs(module);
+  bind_sparse(module);
   bind_compile(module);
   bind_workspace(module);
   bind_tune(module);

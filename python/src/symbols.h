@@ -123,5 +123,6 @@ void bind_cg(nb::module_& module);
 void bind_preconditioners(nb::module_& module);
 void bind_machine(nb::module_& module);
 void bind_messages(nb::module_& module);
+void bind_sparse(nb::module_& module);
 
 }  // namespace mercer::python

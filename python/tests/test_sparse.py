@@ -34,7 +34,6 @@ def small_blocks(monkeypatch):
     """Several blocks of rows, and of near pairs."""
     monkeypatch.setattr(_sparse, "_BLOCK", 200)
     monkeypatch.setattr(_sparse, "_CACHED", 100)
-    monkeypatch.setattr(_sparse, "_LEAST_STRIP", 20)
 
 
 def dots(x, z):
@@ -216,8 +215,7 @@ def test_values_that_are_not_finite_stay_in_their_pair(points):
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 50])
-def test_symmetric_matrices_are_computed_by_strips(monkeypatch, points, rows):
-    monkeypatch.setattr(_sparse, "_LEAST_STRIP", 7)
+def test_symmetric_matrices_are_computed_by_halves(points, rows):
     x = points[0][:rows]
     a = sparse.csr_matrix(x)
     for text in ("gauss", "sum(x != z)", "sum(square(x - z)) + sum(x) + sum(z)", "sum(z)*sum(x*z)"):
@@ -278,6 +276,69 @@ def test_stored_zeros_and_doubles_count_as_their_sums():
     assert a.nnz == 3
     truth = sparse.coo_array(([True, True], ([0, 0], [1, 1])), shape=(1, 3))
     assert mc.cdist(truth, np.zeros((1, 3), bool)) == 1
+
+
+def test_indices_of_any_order_and_width(points):
+    """Unsorted and repeated columns, in int32 and int64; the caller's arrays stay as they are."""
+    x, z = points
+    rng = np.random.default_rng(0)
+    for kind in (np.int32, np.int64):
+        made = []
+        for dense in (x, z):
+            i, j = np.nonzero(dense)
+            i, j, parts = np.r_[i, i], np.r_[j, j], np.r_[dense[i, j] - 0.25, np.full(len(i), 0.25)]
+            order = np.argsort(i + rng.random(len(i)) / 2)
+            indptr = np.searchsorted(i[order], np.arange(len(dense) + 1)).astype(kind)
+            a = sparse.csr_array((parts[order], j[order].astype(kind), indptr), shape=dense.shape)
+            assert not a.has_canonical_format
+            assert a.indices.dtype == kind
+            made.append(a)
+        before = [part.copy() for a in made for part in (a.indptr, a.indices, a.data)]
+        for text in ("sqeuclidean", "dot", "hamming"):
+            close(mc.pairwise(text, *made), mc.pairwise(text, x, z))
+            close(mc.pairwise(text, made[0]), mc.pairwise(text, x))
+        after = [part for a in made for part in (a.indptr, a.indices, a.data)]
+        assert all(map(np.array_equal, before, after))
+
+
+@pytest.mark.parametrize("text", ["euclidean", "cosine", "hamming", "sum(w*square(x - z))"])
+def test_features_that_no_point_has_are_left_out(monkeypatch, points, text):
+    monkeypatch.setattr(_sparse, "_FEW", 0)
+    places = np.sort(np.random.default_rng(0).choice(10**5, 40, replace=False))
+    wide = []
+    for dense in points:
+        made = sparse.lil_array((len(dense), 10**5))
+        made[:, places] = dense
+        wide.append(made)
+    w = np.random.default_rng(1).random(10**5) if "w" in text else None
+    chosen = None if w is None else w[places]
+    found, exact = mc.pairwise(text, *wide, w=w), mc.pairwise(text, *points, w=chosen)
+    close(found * (10**5 / 40 if text == "hamming" else 1), exact)  # a part of the features
+    found, exact = mc.pairwise(text, wide[0], w=w), mc.pairwise(text, points[0], w=chosen)
+    close(found * (10**5 / 40 if text == "hamming" else 1), exact)
+
+
+@pytest.mark.parametrize("part", ["indptr", "indices"])
+@pytest.mark.parametrize("kind", ["csr", "csc", "bsr"])
+def test_arrays_that_are_no_sparse_matrix_are_refused(points, part, kind):
+    for value in (-1, 10**6):
+        a = sparse.csr_array(points[0]).asformat(kind)
+        getattr(a, part)[1] = value
+        for call in (
+            lambda a: mc.cdist(a, None),
+            lambda a: mc.cdist(points[0], a),
+            lambda a: mc.knn("euclidean", a, None, 2),
+        ):
+            with pytest.raises(ValueError, match="must be those of its shape"):
+                call(a)
+
+
+def test_symmetric_matrices_have_the_same_bits_on_both_sides(points):
+    a = sparse.csr_array(points[0])
+    w = np.random.default_rng(0).random(40)
+    for text in ("sum(w*x*z)", "sum(w*square(x - z))", "seuclidean"):
+        found = mc.pairwise(text, a, w=w)
+        assert np.array_equal(found, found.T)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 3, 4), (3, 0, 4), (3, 2, 0), (0, 0, 0)])
