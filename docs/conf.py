@@ -32,6 +32,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
+maximum_signature_line_length = 90  # of longer ones, each parameter has a line
 exclude_patterns = ["_build"]
 
 sphinx_gallery_conf = {
@@ -60,4 +61,5 @@ nitpick_ignore_regex = [
 
 html_theme = "furo" if importlib.util.find_spec("furo") else "alabaster"
 html_static_path = ["_static"]
+html_css_files = ["narrow.css"]
 html_title = f"Mercer {release}"
