@@ -18,4 +18,4 @@ def hint(word: str, known: Iterable[str]) -> str:
     near = near or [name for name in _MEANT.get(word, ()) if name in names]
     if not near and len(word) > 2:
         near = [name for name in names if name.startswith(word)]
-    return f'; did you mean "{near[0]}"?' if len(near) == 1 else ""
+    return f' (did you mean "{near[0]}"?)' if len(near) == 1 else ""

@@ -195,7 +195,7 @@ nb::object restored(const std::string& text, const nb::dict& arrays, bool is_ker
   }
   const std::string_view near = formula::nearest(name, names);
   throw nb::value_error(fmt::format("Expr.bind: the formula has no parameter \"{}\"{}. It has {}.", name,
-                                    near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near),
+                                    near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near),
                                     known.empty() ? "none" : known)
                             .c_str());
 }

@@ -89,7 +89,7 @@ std::string unknown_parameter(std::string_view name, const std::vector<std::stri
   words.insert(words.end(), std::begin(kOptions), std::end(kOptions));
   const std::string_view near = nearest(name, words);
   return fmt::format("the formula has no parameter \"{}\"{}. It has {}.", name,
-                     near.empty() ? "" : fmt::format("; did you mean \"{}\"?", near),
+                     near.empty() ? "" : fmt::format(" (did you mean \"{}\"?)", near),
                      names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")));
 }
 

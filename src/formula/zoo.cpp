@@ -411,7 +411,7 @@ Values complete(const ZooEntry& entry, const Values& given) {
     const std::string_view near = formula::nearest(name, names);
     require(values.contains(name), "{}: its options are: {}{}. Received '{}'.", entry.name,
             names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", ")),
-            near.empty() ? "" : fmt::format("; did you mean '{}'?", near), name);
+            near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near), name);
     values[name] = value;
   }
   return values;

@@ -274,8 +274,8 @@ namespace {
 
 /// A name that a formula takes for a parameter, where other systems have points of that name.
 std::string point_hint(std::string_view name) {
-  if (name == "y" || name == "Y" || name == "Z") return "; did you mean 'z', the points of the columns?";
-  if (name == "X") return "; did you mean 'x', the points of the rows?";
+  if (name == "y" || name == "Y" || name == "Z") return " (did you mean 'z', the points of the columns?)";
+  if (name == "X") return " (did you mean 'x', the points of the rows?)";
   return "";
 }
 
