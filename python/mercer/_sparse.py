@@ -383,19 +383,24 @@ class _Matrix:
 
     def write(self, rows: slice, first: int, out: np.ndarray) -> None:
         """The values [..., B, N] of rows, from a column on."""
+        to = out if out.dtype == np.float64 and out.ndim == 2 else None
         if self.is_sum:
-            to = out if out.dtype == np.float64 and out.ndim == 2 else None
             found = self.blocks[0](rows, first, to)
             if found is not to:
                 out[...] = found
+            return
+        sums = self.sums(rows, first)
+        g, _, r, n = sums.shape
+        if to is not None and g * r == len(to):
+            self(_mercer.pairwise, sums, out=to.reshape(g, r, n))
         else:
-            out[...] = self(_mercer.pairwise, self.sums(rows, first))[..., : out.shape[-2], :]
+            out[...] = self(_mercer.pairwise, sums)[..., : out.shape[-2], :]
 
     def none(self) -> np.ndarray:
         """The sums of no rows."""
         return np.empty((0, len(self.blocks), 1, self.shape[1]))
 
-    def __call__(self, verb: Any, sums: np.ndarray, *more: Any) -> Any:
+    def __call__(self, verb: Any, sums: np.ndarray, *more: Any, **options: Any) -> Any:
         """A verb of the rest of the formula: [..., G R, ...], or a tuple of such."""
         g, q, r, n = sums.shape
         if self.is_sum and verb is _mercer.pairwise:
@@ -406,7 +411,7 @@ class _Matrix:
         plain, careful = self.rest
         with np.errstate(over="ignore", invalid="ignore"):
             rest = plain if np.isfinite(sums.sum()) else careful
-        found = verb(rest, x, z, *more, w=w, **self.params)
+        found = verb(rest, x, z, *more, w=w, **self.params, **options)
         of_rows = len(self.batch)
 
         def joined(a: np.ndarray) -> np.ndarray:
