@@ -167,7 +167,7 @@ void Array::view_cupy() {
   tensor_.shape = whole_numbers(object_.attr("shape"), kProtocol, "shape");
   const std::vector<std::int64_t> strides = whole_numbers(object_.attr("strides"), kProtocol, "strides");
   check_extent(kProtocol, &strides, 1);
-  take_strides(strides, item_size);
+  take_strides(strides);
 }
 
 /// The CUDA array interface, version 2 or 3; from 3 on it may name the stream in which the array is in use.
@@ -194,7 +194,7 @@ void Array::view_interface() {
   if (given(strides)) {
     const std::vector<std::int64_t> steps = whole_numbers(strides, kProtocol, "strides");
     check_extent(kProtocol, &steps, 1);
-    take_strides(steps, item_size);
+    take_strides(steps);
   } else {
     check_extent(kProtocol, nullptr, item_size);
     take_rows();

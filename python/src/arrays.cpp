@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstring>
 
 #include "core/dtypes.h"
@@ -86,15 +87,17 @@ void Array::take_format(const char* format, Py_ssize_t item_size) {
   fail_element(*format != '\0' && std::strchr("bhHiIlLqQ", format[std::strlen(format) - 1]) != nullptr);
 }
 
-/// The tensor's data and shape are set.
-void Array::take_strides(std::span<const std::int64_t> bytes, std::int64_t item_size) {
-  bool aligned = reinterpret_cast<std::uintptr_t>(tensor_.data) % item_size == 0;
+/// The tensor's data, shape and dtype are set.
+void Array::take_strides(std::span<const std::int64_t> bytes) {
+  const std::size_t item_size = size_of(tensor_.dtype);  // a power of 2: divisions would take longer than all the rest
+  const int shift = std::countr_zero(item_size);
+  std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(tensor_.data);
   tensor_.strides.resize(bytes.size());
   for (std::size_t axis = 0; axis < bytes.size(); ++axis) {
-    tensor_.strides[axis] = bytes[axis] / item_size;
-    aligned &= bytes[axis] % item_size == 0;
+    tensor_.strides[axis] = bytes[axis] >> shift;
+    bits |= static_cast<std::uintptr_t>(bytes[axis]);
   }
-  if (!aligned && tensor_.count() != 0) fail_unaligned();
+  if ((bits & (item_size - 1)) != 0 && tensor_.count() != 0) fail_unaligned();
 }
 
 void Array::fail_unaligned() const {
@@ -120,8 +123,7 @@ bool Array::view_fields() {
   const auto axes = static_cast<std::size_t>(fields.ndim);
   tensor_.data = fields.data;
   tensor_.shape.assign(fields.shape, fields.shape + axes);
-  take_strides({reinterpret_cast<const std::int64_t*>(fields.strides), axes},
-               static_cast<std::int64_t>(size_of(tensor_.dtype)));
+  take_strides({reinterpret_cast<const std::int64_t*>(fields.strides), axes});
   return true;
 }
 
@@ -141,8 +143,7 @@ void Array::view_buffer() {
   tensor_.data = view.buf;
   tensor_.shape.assign(view.shape, view.shape + view.ndim);
   static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
-  take_strides({reinterpret_cast<const std::int64_t*>(view.strides), static_cast<std::size_t>(view.ndim)},
-               view.itemsize);
+  take_strides({reinterpret_cast<const std::int64_t*>(view.strides), static_cast<std::size_t>(view.ndim)});
 }
 
 /// PyTorch: gradients would be lost without a word, and a tensor that stands for others has no memory to look at.

@@ -82,7 +82,7 @@ class Array {
   Device device_of(DLDevice device) const;
   bool materialize();
   void take_format(const char* format, Py_ssize_t item_size);
-  void take_strides(std::span<const std::int64_t> bytes, std::int64_t item_size);
+  void take_strides(std::span<const std::int64_t> bytes);
   void view_buffer();
   bool view_fields();
   bool view_bits();

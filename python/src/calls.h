@@ -34,8 +34,9 @@ class Watch {
   /// False to cancel; the Python error is then set. Called without the GIL.
   bool step(double done, double total);
   /// Runs `work` without the GIL, asked all the while; turns a cancelled call into the Python error that cancelled it.
+  /// The GIL is kept where that `is_short`: to give it up and take it again is a twentieth of a call on tiny arrays.
   template <class Work>
-  void run(const Work& work);
+  void run(const Work& work, bool is_short = false);
   /// Called after each product of the work that this thread runs, which a bar counts.
   static void count_product() {
     if (current_ != nullptr) ++current_->products_;
@@ -114,6 +115,7 @@ Dtype to_dtype(const std::string& name, const char* verb);
 
 class Call {
  public:
+  static constexpr double kMany = 1e300;  // multiplications, where nobody has counted them
   /// `z` may be None: the same points as x.
   Call(const char* verb, const Formula& formula, nb::handle x, nb::handle z, const Options& options);
   /// `f` as the user wrote it; static options of a zoo entry are taken out of options.params.
@@ -141,9 +143,10 @@ class Call {
   /// The caller's `out`, or a new array of the caller's library; returns the object, and its view in `view`.
   nb::object output(nb::handle out, const char* name, Dtype dtype,
                     const std::function<std::vector<std::int64_t>()>& shape, const Tensor*& view);
-  /// Runs `work` without the GIL; turns a cancelled call into the Python error that cancelled it.
+  /// Runs `work` without the GIL; turns a cancelled call into the Python error that cancelled it. `terms`: about how
+  /// many multiplications it takes, where that is known.
   template <class Work>
-  void run(Work&& work);
+  void run(Work&& work, double terms = kMany);
   /// As run(), for what goes before the call's own work, and puts nothing into a stream.
   template <class Work>
   void prepare(const Work& work) {
@@ -181,7 +184,7 @@ class Call {
 };
 
 template <class Work>
-void Watch::run(const Work& work) {
+void Watch::run(const Work& work, bool is_short) {
   follow_worker();
   struct Current {
     explicit Current(Watch* watch) : before(std::exchange(current_, watch)) {}
@@ -190,7 +193,8 @@ void Watch::run(const Work& work) {
   };
   const Current current(this);
   try {
-    const Unlocked unlocked;
+    std::optional<Unlocked> unlocked;
+    if (!is_short) unlocked.emplace();
     const CancelScope scope([this] { return go_on(); });
     work();
   } catch (const Cancelled&) {
@@ -199,8 +203,9 @@ void Watch::run(const Work& work) {
 }
 
 template <class Work>
-void Call::run(Work&& work) {
-  watch_.run(work);
+void Call::run(Work&& work, double terms) {
+  constexpr double kFew = 1 << 14;  // a microsecond
+  watch_.run(work, terms <= kFew && !x_.on_cuda());
   finish();
 }
 

@@ -109,6 +109,7 @@ std::unique_ptr<Library> find_library(nb::handle object) {
   }
   library->has_dlpack = nb::hasattr(object, "__dlpack__");
   library->has_fields = library->kind == Library::Kind::numpy && has_known_fields(library->namespace_, object.type());
+  if (library->has_fields) library->numpy_empty = find_numpy_empty(library->namespace_);
   library->is_masked = is_instance(object, loaded_module("numpy.ma"), "MaskedArray");
   switch (library->kind) {
     case Library::Kind::torch: fill_torch(*library, object); break;
@@ -276,10 +277,18 @@ CupyDevice::~CupyDevice() {
 
 namespace {
 
-/// empty(extents, type)
-nb::object made_by(const nb::object& empty, const nb::object& extents, const nb::object& type) {
-  PyObject* const arguments[] = {extents.ptr(), type.ptr()};
-  PyObject* const made = PyObject_Vectorcall(empty.ptr(), arguments, 2, nullptr);
+/// empty(shape, type)
+nb::object made_by_numpy(const Library& library, const std::vector<std::int64_t>& shape, const nb::object& type) {
+  PyObject* made = nullptr;
+  if (library.numpy_empty != nullptr) {
+    static_assert(sizeof(Py_ssize_t) == sizeof(std::int64_t));
+    const auto* const extents = reinterpret_cast<const Py_ssize_t*>(shape.data());
+    made = library.numpy_empty(static_cast<int>(shape.size()), extents, type.inc_ref().ptr(), 0);
+  } else {
+    const nb::object extents = extents_of(shape);
+    PyObject* const arguments[] = {extents.ptr(), type.ptr()};
+    made = PyObject_Vectorcall(library.empty.ptr(), arguments, 2, nullptr);
+  }
   if (made == nullptr) throw nb::python_error();
   return nb::steal(made);
 }
@@ -292,9 +301,9 @@ nb::object uninitialised(Library& library, nb::handle like, Dtype dtype, const s
                             place.verb, place.name, type_text(like)));
   }
   if (library.kind == Library::Kind::torch) return make_tensor(library, like, shape, dtype, view);
-  const nb::object extents = extents_of(shape);
   const nb::object& type = library.dtype(dtype);
-  if (library.kind == Library::Kind::numpy) return made_by(library.empty, extents, type);
+  if (library.kind == Library::Kind::numpy) return made_by_numpy(library, shape, type);
+  const nb::object extents = extents_of(shape);
   if (library.kind == Library::Kind::cupy) {
     const CupyDevice current(library, nb::cast<int>(like.attr("data").attr("device_id")));
     return library.empty(extents, nb::arg("dtype") = type);

@@ -32,4 +32,10 @@ struct NumpyArray {
 /// Whether `type` is numpy.ndarray itself, and its arrays have these fields.
 bool has_known_fields(const nb::object& numpy, nb::handle type);
 
+/// NumPy's function of C that numpy.empty calls, which takes over one reference to `type`.
+using NumpyEmpty = PyObject* (*)(int ndim, const Py_ssize_t* shape, PyObject* type, int by_columns);
+/// It stands at one place of the table that compiled extensions read, in all of NumPy's versions; null where NumPy has
+/// no such table, or something else there.
+NumpyEmpty find_numpy_empty(const nb::object& numpy);
+
 }  // namespace mercer::python

@@ -105,8 +105,8 @@ using ops::Streamed;
 
 /// Runs the verb on the device of its arrays, or what `streamed` describes on the device that the call names.
 template <class Work, class MakeStreamed>
-void run_where(Call& call, const Work& work, const MakeStreamed& streamed) {
-  if (!call.device()) return call.run(work);
+void run_where(Call& call, const Work& work, const MakeStreamed& streamed, double terms = Call::kMany) {
+  if (!call.device()) return call.run(work, terms);
   call.require_whole_files();
   const Streamed described = streamed();
   call.run([&] {
@@ -124,7 +124,8 @@ nb::object pairwise_into(Call& call, nb::handle out) {
       view);
   run_where(
       call, [&] { pairwise(call.formula(), call.x(), call.z(), *view, call.arguments()); },
-      [&] { return Streamed{Streamed::Verb::pairwise, nullptr, ReduceKind::sum, 1, *view}; });
+      [&] { return Streamed{Streamed::Verb::pairwise, nullptr, ReduceKind::sum, 1, *view}; },
+      static_cast<double>(view->count()) * static_cast<double>(call.x().shape.back() + 16));
   return result;
 }
 

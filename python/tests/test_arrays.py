@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import mercer as mc
 import numpy as np
 import pytest
@@ -29,6 +31,32 @@ def layouts(array):
 
 
 LAYOUTS = ["row-major", "column-major", "padded", "spaced", "reversed"]
+
+
+@pytest.mark.parametrize("dtype", ["f", "d"])
+@pytest.mark.parametrize("batch", [(), (2,), (3, 1, 2), (0,)])
+def test_results_are_as_numpy_makes_arrays(rng, batch, dtype):
+    x, z = rng.normal(size=(*batch, 4, 3)).astype(dtype), rng.normal(size=(5, 3)).astype(dtype)
+    values, indices = mc.knn("euclidean", x, z, 2)
+    for result, shape, made in (
+        (mc.cdist(x, z), (4, 5), dtype), (values, (4, 2), dtype), (indices, (4, 2), "q"),
+    ):  # fmt: skip
+        expected = np.empty((*batch, *shape), made)
+        assert type(result) is np.ndarray
+        assert result.dtype == expected.dtype
+        assert (result.shape, result.strides) == (expected.shape, expected.strides)
+        assert result.flags.owndata
+        assert result.flags.writeable
+
+
+def test_results_hold_one_reference_to_their_dtype(rng):
+    x, single = rng.normal(size=(4, 3)).astype("f"), np.dtype("f")
+    mc.cdist(x, None)
+    before = sys.getrefcount(single)
+    results = [mc.cdist(x, None) for _ in range(50)]
+    assert sys.getrefcount(single) == before + len(results)
+    del results
+    assert sys.getrefcount(single) == before
 
 
 @pytest.mark.parametrize("layout_z", LAYOUTS)

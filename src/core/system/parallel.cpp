@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -162,8 +163,12 @@ struct CancelScope::State {
   const Within<ProgressGate*> within;
 };
 
-CancelScope::CancelScope(std::function<bool()> go_on) : state_(std::make_unique<State>(std::move(go_on))) {}
-CancelScope::~CancelScope() = default;
+CancelScope::State& CancelScope::state() { return *std::launder(reinterpret_cast<State*>(memory_)); }
+CancelScope::CancelScope(std::function<bool()> go_on) {
+  static_assert(sizeof(State) <= sizeof(memory_) && alignof(State) <= alignof(void*));
+  new (memory_) State(std::move(go_on));
+}
+CancelScope::~CancelScope() { state().~State(); }
 
 struct Pool::Job {
   const Body& body;
