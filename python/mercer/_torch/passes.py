@@ -135,16 +135,40 @@ def plan(pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool = False) ->
 
 def gradients(pairs: Pairs, weights: Weights, needs: Pairs) -> Pairs:
     """The gradient to each operand that needs one."""
-    return _Backward(pairs, weights, needs).run(plan(pairs, weights, needs))
+    steps = plan(pairs, weights, needs)
+    if _is_both_sides_alone(steps):
+        return _both_sides_alone(pairs, weights, False)[0]
+    return _Backward(pairs, weights, needs).run(steps)
 
 
 def gradients_and_v(
     pairs: Pairs, weights: Weights, needs: Pairs, needs_v: bool
 ) -> tuple[Pairs, Tensor | None]:
     """As `gradients`, and the gradient by the v of a product."""
+    steps = plan(pairs, weights, needs, needs_v)
+    if _is_both_sides_alone(steps):
+        return _both_sides_alone(pairs, weights, needs_v)
     backward = _Backward(pairs, weights, needs)
-    found = backward.run(plan(pairs, weights, needs, needs_v))
+    found = backward.run(steps)
     return found, backward.found.get("v")
+
+
+def _is_both_sides_alone(steps: Sequence[Pass]) -> bool:
+    return len(steps) == 1 and steps[0].verb == "both_sides"
+
+
+def _both_sides_alone(pairs: Pairs, weights: Weights, needs_v: bool) -> tuple[Pairs, Tensor | None]:
+    """What most backwards of few points are, past the steps that other plans need."""
+    by_x, by_z, by_v = operators.both_sides(pairs, weights, needs_v)
+    _, x, z, _, _, _, params, _, numbers, directions, _, _, _ = pairs
+    assert z is not None
+    found = Pairs._make(
+        (
+            None, like(by_x, x), like(by_z, z), None, None, None, [None] * len(params), None,
+            None if numbers else [], [None] * len(directions), None, None, None,
+        )
+    )  # fmt: skip
+    return found, by_v
 
 
 class _Backward:
