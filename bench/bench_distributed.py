@@ -20,7 +20,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
 
-
 _CALLS, _LONG = 10, 0.05  # calls in a row, of calls of less than these seconds
 
 

@@ -128,6 +128,7 @@ class Iterate:
     taken: int
     converged: bool
     is_definite: bool = True  # as far as the steps show
+    least: float = 0.0  # p' A p / p' p of a step that shows otherwise
 
 
 def conjugate_gradients(multiply: Callable[[Any], tuple[Any, Any]], inverse: Callable[[Any], Any],
@@ -147,7 +148,9 @@ def conjugate_gradients(multiply: Callable[[Any], tuple[Any, Any]], inverse: Cal
         curve = dot(p, q, space)
         live = (curve > 0) & (rz > 0)
         if not live.any():
-            return Iterate(x, kept, taken, False, not ((curve < 0) & (rz > 0)).any())
+            is_low = (curve < 0) & (rz > 0)
+            least = np.where(is_low, curve / np.maximum(dot(p, p, space), 1e-300), 0).min()
+            return Iterate(x, kept, taken, False, not is_low.any(), float(least))
         step = space.array(np.where(live, rz / np.where(live, curve, 1), 0))
         x, kept, r = x + step * p, kept + step * part, r - step * q
         left = dot(r, r, space)

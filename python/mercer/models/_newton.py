@@ -18,6 +18,7 @@ from mercer._progress import between, current, share_of_residual
 from mercer.models._arrays import Space
 from mercer.models._kernels import FittedKernel
 from mercer.models._low_rank import LowRank, conjugate_gradients, of_all, random_cholesky
+from mercer.models._products import is_shared
 from mercer.models._solve import add_diagonal
 from mercer.models._triangles import divided_by
 
@@ -142,6 +143,17 @@ class Expansion:
         """Coefficients of the points that functions are sums over."""
         return a
 
+    def rounding(self) -> float:
+        """What rounding may take of a quotient p' K p / p' p of a positive K: a unit of its trace,
+        which bounds its largest eigenvalue, for the product and one for the quotient. The points of
+        several ranks count as the first of them."""
+        if is_shared(self.x):
+            first = self.space.array(self.x[:1])
+            trace = self.x.shape[0] * abs(float(self.kernel.diagonal(first)[0]))
+        else:
+            trace = _total(abs(self.kernel.diagonal(self.x)), self.space)
+        return 2 * float(np.finfo(self.space.dtype).eps) * trace
+
     def _stored(self) -> Any:
         if self._matrix is None:
             self._matrix = self.x if self.kernel.precomputed else self.kernel.matrix(self.x)
@@ -242,9 +254,10 @@ def minimise(loss: Any, expansion: Expansion, *, tol: float, max_iter: int,
         forcing = min(0.1, max(length / first, 1e-3))
         note = f"objective {history[-1]:.7g}"
         with between(done, done + (1 - done) / 4, note):
-            d, kd = _newton_step(bend, target, expansion, forcing * length, inner)
+            d, kd, least = _newton_step(bend, target, expansion, forcing * length, inner)
         fall = -_dot(slope, kd, space)
-        if not d.any():
+        is_low = least < 0 and -least > expansion.rounding() * float(bend.weights.max())
+        if is_low or not d.any():
             raise mc.LinAlgError("K shows a negative direction")
         step, reached = 1.0, history[-1]
         while step > 1e-4:
@@ -272,8 +285,9 @@ def minimise(loss: Any, expansion: Expansion, *, tol: float, max_iter: int,
 
 
 def _newton_step(bend: Curvature, target: Any, expansion: Expansion, goal: float,
-                 limit: int) -> tuple[Any, Any]:  # fmt: skip
-    """d = A u and K d, with |target - (ridge + A^T K A) u| at most goal."""
+                 limit: int) -> tuple[Any, Any, float]:  # fmt: skip
+    """d = A u and K d, with |target - (ridge + A^T K A) u| at most goal, and how far below 0 that
+    matrix was seen."""
 
     def multiply(p: Any) -> tuple[Any, Any]:
         image = expansion.product(bend.root(p))
@@ -281,4 +295,4 @@ def _newton_step(bend: Curvature, target: Any, expansion: Expansion, goal: float
 
     inverse = expansion.preconditioner(bend.weights)
     found = conjugate_gradients(multiply, inverse, target, goal, limit, expansion.space, of_all)
-    return bend.root(found.x), found.kept
+    return bend.root(found.x), found.kept, found.least
