@@ -147,6 +147,10 @@ CLOSE = {
         np.exp(-r / h), abs(d) * d[..., :1] ** 2, d * d[..., :1] ** 2),
     "outer": lambda d, r, v, h: (
         np.exp(-r / h), abs(d[..., [0, 1]] * d[..., [1, 2]]), d[..., [0, 1]] * d[..., [1, 2]]),
+    "values_twice": lambda d, r, v, h: (np.exp(-r / h), abs(d) * v**2, d * v**2),
+    "summed_values": lambda d, r, v, h: (
+        np.exp(-r / h), abs(d[..., :1] * v) * abs(v).sum(-1, keepdims=True),
+        d[..., :1] * v * v.sum(-1, keepdims=True)),
     "sums_of_differences": lambda d, r, v, h: (
         np.exp(-r / h), d[..., 1:] ** 2 + d[..., :2] ** 2, d[..., 1:] ** 2 - d[..., :2] ** 2),
 }  # fmt: skip
@@ -160,6 +164,8 @@ CLOSE_TEXTS = {
     "cube": "exp(-sum((x-z)^2)/h)*(x-z)*(x-z)*(x-z)",
     "cube_of_numbers": "exp(-sum((x-z)^2)/h)*(x-z)*(x[0]-z[0])^2",
     "outer": "t = outer(x-z, x-z); exp(-sum((x-z)^2)/h)*concat(t[1], t[5])",
+    "values_twice": "exp(-sum((x-z)^2)/h)*(x-z)*v*v",
+    "summed_values": "exp(-sum((x-z)^2)/h)*sum((x[0]-z[0])*v)*v",
     "sums_of_differences": "t = x - z; exp(-sum(t^2)/h)*(t[1:] - t[:2])*(t[1:] + t[:2])",
 }  # fmt: skip
 
@@ -176,7 +182,7 @@ def test_float32_keeps_its_digits_where_points_are_close(name, separate, library
     wide = v.astype(np.float64)
     weights, sizes, terms = CLOSE[name](gap, (gap**2).sum(-1, keepdims=True), wide, 1e-5)
     a = A.astype(np.float32)
-    given = {"v": xp.asarray(v)} if name == "matrix_valued" else {}
+    given = {"v": xp.asarray(v)} if "v" in CLOSE_TEXTS[name] else {}
     given |= {"a": xp.asarray(a)} if "(a" in CLOSE_TEXTS[name] else {}
     reduce = "max" if name == "largest" else "sum"
     out = mc.kernel_sum(
@@ -217,15 +223,17 @@ def test_float64_loses_the_digits_of_one_difference(name, library):
     gap = x[:, None].astype(np.longdouble) - z
     squares = (gap**2).sum(-1, keepdims=True)
     weights, sizes, terms = CLOSE[name](gap, squares, v, h)
-    given = {"v": xp.asarray(v)} if name == "matrix_valued" else {}
+    given = {"v": xp.asarray(v)} if "v" in CLOSE_TEXTS[name] else {}
     out = mc.kernel_sum(CLOSE_TEXTS[name], xp.asarray(x), xp.asarray(z), h=h, **given)
     error = abs(np.asarray(out) - (weights * terms).sum(1))
     largest = abs(gap).max(-1, keepdims=True)
     spread = abs(x[:, None] - z.mean(0)).max(-1, keepdims=True) + abs(z - z.mean(0)).max()
     if name == "matrix_valued":  # v has no difference
         whole = sizes + 0.3 * largest * spread * abs(v).sum(-1, keepdims=True)
-    elif name in ("force", "cube_of_numbers"):
-        whole = sizes.max(-1, keepdims=True) / largest * spread + 0 * gap
+    elif name in ("force", "values_twice", "summed_values"):
+        whole = CLOSE[name](spread + 0 * gap, squares, v, h)[1]
+    elif name == "cube_of_numbers":
+        whole = spread * gap[..., :1] ** 2 + 0 * gap
     else:
         whole = sizes
     bound = 64 * 2.3e-16 * (weights * (1 + squares / h) * whole).sum(1)

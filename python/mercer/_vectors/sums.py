@@ -85,16 +85,25 @@ class Term(NamedTuple):
 class _Terms:
     """Vectors as sums of terms."""
 
-    def __init__(self, request: Request):
-        self.request, self.keys = request, Keys()
+    def __init__(self, request: Request, keys: Keys | None = None, *, is_wide: bool = False):
+        self.request, self.keys, self.is_wide = request, keys or Keys(), is_wide
+        self.wide = None if is_wide else _Terms(request, self.keys, is_wide=True)
         self.values: dict[int, Any] = {}
         self.shifted: dict[int, tuple[Node, ...] | None] = {}
 
     def value(self, node: Node) -> Any:
         key = self.keys(node)
         if key not in self.values:
-            self.values[key] = numeric(node, self.request.xp, self.request.like)
+            values = numeric(node, self.request.xp, self.request.like)
+            is_wide = self.is_wide and values is not None
+            self.values[key] = widened(values, self.request.xp) if is_wide else values
         return self.values[key]
+
+    def whole(self, node: Node) -> list[Term] | None:
+        """A vector as a sum of terms, all in float64 if one is: what float32 rounds in some of the
+        terms alone would not cancel."""
+        found = self.of(node)
+        return self.wide.of(node) if self.wide and found and self._is_wide(found) else found
 
     def of(self, node: Node) -> list[Term] | None:
         """A vector as a sum of terms; None where it is none."""
@@ -265,8 +274,8 @@ class _Terms:
 
     def _is_wide(self, group: list[Term]) -> bool:
         """Whether float32 points are computed in float64 for what was taken apart."""
-        kind, pair = self.request.like.dtype, group[0].pair
-        arrays = [one.value for one in leaves(pair) if one.op == "array"] if pair else []
+        kind, pairs = self.request.like.dtype, [term.pair for term in group if term.pair]
+        arrays = [one.value for pair in pairs for one in leaves(pair) if one.op == "array"]
         arrays += [side for term in group for side in (term.row, term.col)]
         return any(getattr(array, "dtype", kind) != kind for array in arrays)
 
@@ -405,7 +414,7 @@ def summed(*nodes: Node, request: Request) -> list[Any]:
     found: dict[int, Any] = {}
     separable: list[tuple[int, list[Term]]] = []
     for place, part in enumerate(flat):
-        known = terms.of(part)
+        known = terms.whole(part)
         if known is None:
             found[place] = by_components(part, lambda one: reduced(one, "sum", request), xp)
         elif part.dim == 1 and len(flat) == len(known) == 1 and known[0].pair is not None:
@@ -434,7 +443,7 @@ def softmax(node: Node, weight: Node, request: Request) -> Any:
 def weighted(node: Node, weight: Node, normalize: str, request: Request) -> Any:
     """[..., M, D]: the mean of a vector with weights for each pair, or with their softmax."""
     terms = _Terms(request)
-    known = [terms.of(part) for part in _parts(node)]
+    known = [terms.whole(part) for part in _parts(node)]
     if all(part is not None and all(t.pair is None for t in part) for part in known):
         alone = [[t._replace(pair=weight) for t in part or []] for part in known]
         means = [narrowed(mean, request) for mean in terms.sums(alone, normalize)]
