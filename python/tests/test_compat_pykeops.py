@@ -53,6 +53,15 @@ def check(found, expected):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-10, atol=1e-11)
 
 
+def test_deep_formulas_are_refused(of):
+    total = of.gauss()
+    for _ in range(100):
+        total = total + of.gauss()
+    check(total.sum(1), 101 * K.sum(1, keepdims=True))
+    with pytest.raises(ValueError, match="at most 150 operations deep"):
+        sum([of.gauss() for _ in range(100)], total)
+
+
 def test_infinities_of_one_side(of):
     """They are computed by the library, before the product with numbers of pairs."""
     y = Y.copy()

@@ -131,8 +131,8 @@ def test_weighted_means(name):
     np.testing.assert_allclose(out, expected, atol=2e-13 * size(values))
 
 
-#: How far points lie apart, and with what their differences d, squares r and values v are summed:
-#: the weights of pairs, the sizes of the terms and the terms.
+#: The weights of pairs, the sizes of the terms and the terms for differences d, their squares r,
+#: values v and a width h.
 CLOSE = {
     "matrix_valued": lambda d, r, v, h: (
         np.exp(-r / h), np.abs(v) + 0.3 * abs(d) * (abs(d) * abs(v)).sum(-1, keepdims=True),
