@@ -48,7 +48,7 @@ def error(model):
 
 
 errors = {"nearest pixel": error(nearest), "kernel ridge": error(smooth)}
-print(errors)
+print("error:", ", ".join(f"{value:.3f} {name}" for name, value in errors.items()))
 assert errors["kernel ridge"] < 0.85 * errors["nearest pixel"]
 
 # %%
