@@ -125,22 +125,26 @@ def _side(verb: str, name: str, points: Any) -> Any:
         )
     if points.dtype.kind not in "biuf" or points.dtype.itemsize > 8:
         raise DtypeError(f"{verb}: {name} must be real. Received {points.dtype}")
+    made = points
     if hasattr(points, "check_format"):  # of columns or rows that are compressed
+        made = type(points)(points)  # which shares the arrays
         try:
-            type(points)(points).check_format(full_check=True)
+            made.check_format(full_check=True)
         except ValueError as error:
             raise ValueError(
                 f"{verb}: indptr and indices of {name} must be those of its shape. Received {error}"
             ) from None
-    made = sparse.csr_array(points, copy=True)
-    made.sum_duplicates()  # in their dtype, as toarray() adds them
-    made.eliminate_zeros()
+    made = sparse.csr_array(made)
+    if not (made.has_canonical_format and made.data.all()):
+        made = made.copy()
+        made.sum_duplicates()  # in their dtype, as toarray() adds them
+        made.eliminate_zeros()
     if points.dtype.kind in "iu" and max(_ends(made.data)) > 2**53:
         raise ValueError(
             f"{verb}: {name} must have whole numbers of at most 2**53, which float64 has exactly. "
             f"Received one of the size {max(_ends(made.data))}"
         )
-    made = made.astype(np.float64)
+    made = made.astype(np.float64, copy=False)
     sizes = abs(made.data)
     if not ((sizes >= _LEAST) & (sizes <= _MOST)).all():
         raise ValueError(
