@@ -32,7 +32,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
-maximum_signature_line_length = 90  # of longer ones, each parameter has a line
+maximum_signature_line_length = 90  # longer ones have a line for each parameter
 exclude_patterns = ["_build"]
 
 sphinx_gallery_conf = {

@@ -23,7 +23,7 @@ from mercer.errors import DtypeError
 _BLOCK, _CACHED = 2**21, 2**18
 #: Rows that one call of the engine computes as rows of a tile.
 _TOGETHER = 8
-#: Of more features than a number and a multiple of the values, those without values are left out.
+#: Features without values are left out where there are more than a number and a multiple of values.
 _FEW, _SPARE = 2**16, 4
 #: Squares of distances below this part of the squares of norms are sums of squares of differences.
 _NEAR = 1e-3
@@ -212,7 +212,7 @@ class _Pairs:
         return self._sums(_marked(a))
 
     def _of_both(self, what: Callable[[Any], Any]) -> tuple[Any, Any]:
-        """Of the points x and z; one object where they are the same."""
+        """What a function makes of x and of z; one object where they are the same."""
         found = what(self.x)
         return found, found if self.z is None else what(self.z)
 
@@ -281,7 +281,7 @@ class _Pairs:
         return lambda rows, first, out: nx[rows, None] + nz[first:] - 2 * both(rows, first, None)
 
     def _unequal(self) -> Block:
-        """By values as marks of their own: two where both points have other values than 0."""
+        """Values are marks of their own: two where both points have other values than 0."""
         values = self._values()
         if self.w is not None:
             one, two = self._one(), values._differences()

@@ -221,7 +221,7 @@ void SparsePairs::squares(std::int64_t row, std::int64_t col, double near, const
 
 namespace {
 
-/// Of a line of columns j, …, which a cache line holds.
+/// Doubles that a cache line holds.
 constexpr std::int64_t kLine = 8;
 
 template <class T>

@@ -125,7 +125,7 @@ void check(const Points<Index>& x, const Points<Index>* z_in, const std::vector<
             EXPECT_NEAR(dots[place], static_cast<double>(exact_dot.value),
                         roundings * static_cast<double>(exact_dot.sizes));
             const long double norms = dot(x, row + i, x, row + i, w).sizes + dot(z, col + j, z, col + j, w).sizes;
-            // By norms: three sums that are each at most `norms`. By differences: a sum of its own.
+            // Norms give three sums that are each at most `norms`; differences give a sum of their own.
             const bool may_expand = std::abs(exact.value) > 0.9 * kNear * norms;
             EXPECT_NEAR(squares[place], static_cast<double>(exact.value),
                         4 * roundings * static_cast<double>(may_expand ? norms + norms : exact.sizes));
