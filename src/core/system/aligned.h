@@ -1,8 +1,6 @@
 // Memory for packed panels and tiles: aligned to a cache line, uninitialised, with errors that tell the bytes.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -38,7 +36,6 @@ bool poisons_memory();
 class AlignedBuffer {
  public:
   static constexpr std::size_t kAlignment = 64;
-  static constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
   AlignedBuffer() = default;
   explicit AlignedBuffer(std::int64_t bytes) { allocate(bytes); }
@@ -49,7 +46,9 @@ class AlignedBuffer {
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~AlignedBuffer() { std::free(data_); }
+  ~AlignedBuffer() {
+    if (data_ != nullptr) release();
+  }
 
   void* data() const { return data_; }
   std::int64_t size() const { return bytes_; }
@@ -64,19 +63,8 @@ class AlignedBuffer {
   }
 
  private:
-  void allocate(std::int64_t bytes) {
-    require(bytes >= 0, "memory: a size must not be negative. Received {} bytes.", bytes);
-    if (bytes == 0) return;
-    const std::size_t wanted = static_cast<std::size_t>(bytes);
-    const bool huge = wanted >= 2 * kHugePage;
-    if (::posix_memalign(&data_, huge ? kHugePage : kAlignment, wanted) != 0) {
-      data_ = nullptr;
-      throw OutOfMemory(fmt::format("memory: {} bytes could not be allocated.", bytes));
-    }
-    if (huge) ::madvise(data_, wanted, MADV_HUGEPAGE);  // only advice: a refusal costs speed, not results
-    bytes_ = bytes;
-    if (poisons_memory()) poison();
-  }
+  void allocate(std::int64_t bytes);
+  void release() noexcept;  // memory that there is
   void poison() {
     if (bytes_ > 0) std::memset(data_, 0xff, static_cast<std::size_t>(bytes_));
   }

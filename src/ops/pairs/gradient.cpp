@@ -99,6 +99,41 @@ struct Programs {
   }
 };
 
+/// The programs that a thread took last: calls of one problem, one behind the other, find them without the lock of
+/// their context and without the texts of their keys. They are the context's, and gone from here when gone there.
+class LastPrograms {
+ public:
+  struct Problem {
+    const void* context = nullptr;
+    ir::Form form = ir::Form::pairs;
+    Dtype type = Dtype::float32;
+    Target target = Target::interpreter;
+    const void* cpu = nullptr;
+    std::int64_t rows_hint = 0, outputs = 0, features = 0;
+    bool operator==(const Problem&) const = default;
+  };
+  /// Without a field where they are others'.
+  Programs find(const Problem& problem, const std::string& key) const {
+    if (problem != problem_ || key != key_) return {};
+    Programs found{pairs_.lock(), field_.lock()};
+    return has_pairs_ && !found.pairs ? Programs() : found;
+  }
+  void keep(const Problem& problem, const std::string& key, const Programs& programs) {
+    problem_ = problem;
+    key_ = key;
+    pairs_ = programs.pairs;
+    field_ = programs.field;
+    has_pairs_ = programs.pairs != nullptr;
+  }
+
+ private:
+  Problem problem_;
+  std::string key_;
+  bool has_pairs_ = false;
+  std::weak_ptr<const cpu::PairProgram> pairs_;
+  std::weak_ptr<const cpu::FieldProgram> field_;
+};
+
 /// Programs for the gradient of a formula, or of a field whose amplitude the caller gives.
 Programs make_programs(const PairCall& call, std::int64_t outputs, Context& context) {
   const Formula::Prepared& formula = call.formula();
@@ -109,6 +144,10 @@ Programs make_programs(const PairCall& call, std::int64_t outputs, Context& cont
                             : ir::split_field(formula.field(), {}, {.most_scale = most});
   };
   plan::PairProblem problem = ops::block_problem(call, context);
+  static thread_local LastPrograms last;
+  const LastPrograms::Problem sought{&context.state(), formula.form,      problem.type, problem.target,
+                                     problem.cpu,      problem.rows_hint, outputs,      call.features()};
+  if (Programs known = last.find(sought, formula.key); known.field) return known;
   const std::string text = cache_key(static_cast<int>(formula.form), formula.key);
   Programs programs;
   if (!formula.is_field || formula.reads_pairs) {
@@ -121,6 +160,7 @@ Programs make_programs(const PairCall& call, std::int64_t outputs, Context& cont
   }
   const ops::PlaneShape planes = ops::plane_shape(programs.pairs.get());
   programs.field = ops::cpu_field(text, planes, problem, outputs, call.features(), context, split);
+  last.keep(sought, formula.key, programs);
   return programs;
 }
 

@@ -2,9 +2,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "core/devices/library.h"
 #include "core/hash.h"
@@ -49,6 +55,51 @@ TEST(Aligned, reserve_only_grows) {
   EXPECT_EQ(buffer.data(), before);
   buffer.reserve(200);
   EXPECT_EQ(buffer.size(), 200);
+}
+
+/// Buffers that are alive at once, of sizes that are kept for the next call and of others, on several threads.
+TEST(Aligned, buffers_that_are_alive_share_nothing) {
+  const auto work = [] {
+    std::mt19937 random(7);
+    std::vector<AlignedBuffer> alive;
+    std::vector<unsigned char> marks;
+    const auto is_whole = [&](std::size_t b) {
+      const auto* const bytes = alive[b].as<unsigned char>();
+      return std::all_of(bytes, bytes + alive[b].size(), [&](unsigned char byte) { return byte == marks[b]; });
+    };
+    for (int step = 0; step < 2000; ++step) {
+      if (alive.size() < 40 && random() % 2 == 0) {
+        alive.emplace_back(1 + random() % (std::size_t{1} << (4 + random() % 14)));
+        marks.push_back(static_cast<unsigned char>(step));
+        std::memset(alive.back().data(), marks.back(), static_cast<std::size_t>(alive.back().size()));
+      } else if (!alive.empty()) {
+        const std::size_t b = random() % alive.size();
+        ASSERT_TRUE(is_whole(b));
+        std::swap(alive[b], alive.back());
+        std::swap(marks[b], marks.back());
+        alive.pop_back();
+        marks.pop_back();
+      }
+    }
+    for (std::size_t b = 0; b < alive.size(); ++b) ASSERT_TRUE(is_whole(b));
+  };
+  std::thread other(work);
+  work();
+  other.join();
+}
+
+/// A buffer that another thread gives back, and one that outlives the thread that made it.
+TEST(Aligned, buffers_go_from_thread_to_thread) {
+  AlignedBuffer buffer(100);
+  std::thread([&] {
+    buffer = AlignedBuffer(200);
+    std::memset(buffer.data(), 1, 200);
+  }).join();
+  EXPECT_EQ(buffer.as<char>()[199], 1);
+  std::thread([moved = std::move(buffer)] {}).join();
+  AlignedBuffer again(100);
+  std::memset(again.data(), 2, 100);
+  EXPECT_EQ(again.as<char>()[99], 2);
 }
 
 TEST(Aligned, refusal_tells_the_bytes) {
