@@ -115,6 +115,13 @@ Considered consider_packed_halves(const Request& r, const PairForms& forms, cons
   return Offer{(item + mirrored) * kMicro, "that of the formula's program"};
 }
 
+/// Of few_points, which stores its sums in the output: half as long, where that stays in a core's own cache.
+double stored_in_place(const Request& r, const PairForms& forms, const Costs& costs) {
+  constexpr double kOwnCache = 2 << 20;
+  const double all = written(r, forms, costs);
+  return r.pairs() * r.bytes_of_type() > kOwnCache ? all : all / 2;
+}
+
 Considered consider_few_points(const Request& r, const PairForms& forms, const Costs& costs) {
   if (forms.sum == PairSum::none)
     return Refusal{"the only reduction must be a sum of x z, (x - z)^2 or |x - z| or the largest |x - z|"};
@@ -137,7 +144,7 @@ Considered consider_few_points(const Request& r, const PairForms& forms, const C
     sums = static_cast<double>(r.n) * k * costs.turned +
            rows * (costs.few_row + k * costs.few_step * vector / costs.few_vector[1]);
   }
-  const double item = costs.few_call + bytes + sides + epilogue + written(r, forms, costs) / 2 + sums;
+  const double item = costs.few_call + bytes + sides + epilogue + stored_in_place(r, forms, costs) + sums;
   return Offer{item * kMicro, "that of the formula's program"};
 }
 

@@ -86,6 +86,27 @@ TEST(CpuWays, OfFewFeaturesAllHaveTheSameBits) {
       }
 }
 
+/// At which the choice among them changes.
+TEST(CpuWays, LargeOutputsOfFewFeaturesHaveTheSameBits) {
+  constexpr std::int64_t kRows = 517, kCols = 403;
+  for (const char* text : {"sum(x*z)", kDistance, "max(abs(x-z))", kCosine})
+    for (const Dtype dtype : kWide)
+      for (const std::int64_t k : {1, 3, 32}) {
+        const Array x = normal(dtype, {kRows, k}, 1), z = normal(dtype, {kCols, k}, 2);
+        const Tensor zt = z;
+        for (const Target target : targets()) {
+          if (target == Target::interpreter) continue;  // whose instructions may not fuse
+          TestContext context(target);
+          Array out[2] = {Array(dtype, {kRows, kCols}), Array(dtype, {kRows, kCols})};
+          for (int run = 0; run < 2; ++run) {
+            context.set_ways(run == 0 ? "packed_tile" : "few_points");
+            pairwise(text, x, &zt, out[run], {}, context);
+          }
+          EXPECT_TRUE(same_bits(out[0], out[1])) << text << " of " << k << " on " << name_of(target);
+        }
+      }
+}
+
 TEST(CpuWays, LayoutsOfPointsAndOutputs) {
   const Case& c = kCases[2];
   const Array x = normal(Dtype::float32, {37, 21}, 1, 1, {50, 1}), z = normal(Dtype::float32, {53, 21}, 2, 1, {-21, 1});
@@ -322,6 +343,16 @@ TEST(CpuWays, OnesThatDoNotServeAreErrors) {
     context.set_ways(way);
     EXPECT_NE(message_of([&] { pairwise("sum(abs(x-z)^3)", x, &zt, out, {}, context); }).find(said), std::string::npos);
     EXPECT_TRUE(out.untouched());
+  }
+}
+
+/// Stores of sums in place gain nothing in memory that is farther than a core's own cache.
+TEST(CpuWays, LargeOutputsOfFewFeaturesArePacked) {
+  for (const auto& [shape, dtype, taken] : {std::tuple{ExplainShape{707, 4419, 15}, Dtype::float32, "packed_tile"},
+                                            {{3109, 1038, 3}, Dtype::float64, "packed_tile"},
+                                            {{200, 300, 15}, Dtype::float32, "few_points"}}) {
+    const std::string said = explain(Formula("sum(x*z)"), shape, dtype, "auto");
+    EXPECT_NE(said.find(std::string("\n* ") + taken + ": "), std::string::npos) << said;
   }
 }
 
