@@ -63,6 +63,9 @@ void detect_instructions(CpuFeatures& cpu) {
   cpu.avx512_bf16 = cpu.avx512 && bit(seven_one.eax, 5);
   cpu.avx512_vnni = cpu.avx512 && bit(seven.ecx, 11);
   cpu.avx512_fp16 = cpu.avx512 && bit(seven.edx, 23);
+  constexpr std::uint64_t kTiles = 0x60000;  // their configuration and their data
+  const bool saves_tiles = (saved & kTiles) == kTiles;
+  cpu.amx_int8 = cpu.avx512 && saves_tiles && bit(seven.edx, 24) && bit(seven.edx, 25);
 }
 
 void detect_caches(CpuFeatures& cpu, unsigned number) {
@@ -138,6 +141,7 @@ std::string CpuFeatures::to_text() const {
   add(avx512_bf16, "avx512_bf16");
   add(avx512_vnni, "avx512_vnni");
   add(avx512_fp16, "avx512_fp16");
+  add(amx_int8, "amx_int8");
   return fmt::format("{};{}; L1d {} KiB, L2 {} KiB, L3 {} KiB", brand, sets.empty() ? " no vector set known" : sets,
                      l1d_bytes >> 10, l2_bytes >> 10, l3_bytes >> 10);
 }

@@ -14,6 +14,7 @@ struct CpuFeatures {
   bool avx512_bf16 = false;
   bool avx512_vnni = false;
   bool avx512_fp16 = false;
+  bool amx_int8 = false;     // tiles of int8, where the system grants them (core/system/amx.h)
   std::int64_t l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of one core; l3 of the complex that shares it
   std::string brand;
   CpuVendor vendor = CpuVendor::other;

@@ -18,6 +18,7 @@ const std::vector<EnvRow>& env_table() {
         {"MERCER_THREADS", "the cpus this process may use, at most OMP_NUM_THREADS", "Threads of the default context."},
         {"MERCER_TARGET", "auto", "Target of the default context: auto, x86_avx512, x86_avx2 or interpreter."},
         {"MERCER_WAY", "", "Ways that calls are held to, for comparisons: materialised,direct, say."},
+        {"MERCER_AMX", "auto", "off: tiles of AMX are not used, and the system is not asked for them."},
         {"MERCER_NO_EXEC", "0", "1 behaves as if executable memory were denied: the interpreter serves."},
         {"MERCER_DUMP", "", "Stages to print to stderr as they are made, of ir,plan,program,source."},
         {"MERCER_LOG", "warning",

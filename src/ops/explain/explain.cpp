@@ -12,6 +12,7 @@
 #include "ops/call/prepared.h"
 #include "ops/costs/cpu_costs.h"
 #include "ops/explain/explain_parts.h"
+#include "ops/pairs/cpu_ways.h"
 #include "plan/cpu/planner.h"
 #include "plan/cpu/ways.h"
 
@@ -75,8 +76,9 @@ std::string mask_text(const plan::PairPlan& plan, ExplainShape shape) {
 }
 
 /// What each way said of a call on arrays whose rows are contiguous. Folds have the sides of the formula in turn.
+/// AMX is that of this processor: families that are named have none.
 std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape shape, Dtype dtype,
-                      const GpuCall& call) {
+                      const ops::CpuTarget& on, const GpuCall& call) {
   plan::cpu::Request request;
   request.verb = verb_of(call.verb);
   plan::cpu::set_sides(request, shape.m, shape.n);
@@ -86,6 +88,7 @@ std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape
   request.has_bytes = plan::cpu::is_of_bytes(dtype);
   request.symmetric = call.symmetric && f.symmetric() && shape.m == shape.n;
   request.has_blas = lapack() != nullptr;
+  request.has_amx = !on.named && ops::may_use_amx(on.target);
   request.computed = computed_part(plan, shape, plan::PairMask::kLook).value_or(1);
   return plan::cpu::ways_text(request, plan::cpu::forms_of(plan), plan::cpu::Costs{},
                               *Context::shared().state().forced_ways.load());
@@ -132,7 +135,7 @@ std::string explain_on(const Formula& f, ExplainShape shape, Dtype dtype, const 
   const plan::TargetInfo info = plan::target_info(on.target, *on.cpu);
   const plan::PairVariant& variant = plan->best();
   std::string text = ops::formula_section(f);
-  text += section("ways", ways_text(*plan, f, shape, dtype, call));
+  text += section("ways", ways_text(*plan, f, shape, dtype, on, call));
   text += section("split", variant.split.to_text());
   text += section("plan", plan->to_text() + mask_text(*plan, shape) +
                                   fmt::format("features in chunks of {}\n", plan->chunk(shape.k)));

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "backend/cpu/pairs/byte_pairs.h"
+#include "backend/cpu/pairs/digit_pairs.h"
 #include "backend/cpu/pairs/gemm.h"
 #include "backend/cpu/pairs/smallest.h"
 #include "backend/cpu/pairs/tile_mask.h"
+#include "core/system/amx.h"
 #include "plan/promotion.h"
 
 namespace mercer::ops {
@@ -70,9 +72,12 @@ plan::cpu::Request cpu_request(const PairCall& call, const cpu::PairProgram& pro
   const Lapack* const library = lapack();
   request.has_blas =
       library != nullptr && std::max({request.m, request.n, request.k}) <= library->largest_size();
+  request.has_amx = may_use_amx(program.plan().problem.target);
   request.computed = computed_part(call, program.plan());
   return request;
 }
+
+bool may_use_amx(Target target) { return target == Target::x86_avx512 && has_amx(); }
 
 const plan::cpu::Way& choose_cpu_way(const plan::cpu::Request& request, const cpu::PairProgram& program,
                                      Context& context) {
@@ -113,6 +118,15 @@ void run_byte_sums(const PairCall& call, const cpu::PairProgram& program, const 
   for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     const cpu::PairMember member{call.values(index, program.plan().general.split.params), out.of(call, index)};
     cpu::byte_pairs(program, call.item(index), member, run);
+  });
+}
+
+void run_amx_digits(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,
+                    const Arguments& arguments) {
+  const bool by_amx = may_use_amx(program.plan().problem.target);
+  for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
+    const cpu::PairMember member{call.values(index, program.plan().general.split.params), out.of(call, index)};
+    cpu::digit_pairs(program, call.item(index), member, by_amx, run);
   });
 }
 

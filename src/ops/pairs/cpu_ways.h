@@ -9,6 +9,8 @@ namespace mercer::ops {
 
 /// What each item of a call on CPUs asks, but for the columns of v.
 plan::cpu::Request cpu_request(const PairCall& call, const cpu::PairProgram& program, plan::Verb verb);
+/// Whether calls on a target may use AMX.
+bool may_use_amx(Target target);
 const plan::cpu::Way& choose_cpu_way(const plan::cpu::Request& request, const cpu::PairProgram& program,
                                      Context& context);
 
@@ -25,6 +27,9 @@ void run_few_points(const PairCall& call, const cpu::PairProgram& program, const
 /// The whole batch by byte_sums.
 void run_byte_sums(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,
                    const Arguments& arguments);
+/// The whole batch by amx_digits.
+void run_amx_digits(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,
+                    const Arguments& arguments);
 /// The whole batch by gemm.
 void run_gemm(const PairCall& call, const cpu::PairProgram& program, const BatchOutput& out, Context& context,
               const Arguments& arguments);

@@ -105,6 +105,7 @@ void pairwise(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& 
   const ops::BatchOutput of_batch{first, out_strides};
   if (&way == &plan::cpu::kFewPoints) return ops::run_few_points(call, *program, of_batch, context, arguments);
   if (&way == &plan::cpu::kByteSums) return ops::run_byte_sums(call, *program, of_batch, context, arguments);
+  if (&way == &plan::cpu::kAmxDigits) return ops::run_amx_digits(call, *program, of_batch, context, arguments);
   if (&way == &plan::cpu::kGemm) return ops::run_gemm(call, *program, of_batch, context, arguments);
   const bool halves = &way == &plan::cpu::kPackedHalves;
   const std::vector<Group> groups = make_groups(call, program->plan());

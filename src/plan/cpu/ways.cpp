@@ -165,6 +165,24 @@ Considered consider_byte_sums(const Request& r, const PairForms& forms, const Co
   return Offer{item * kMicro, "none of the sums"};
 }
 
+Considered consider_amx_digits(const Request& r, const PairForms& forms, const Costs& costs) {
+  if (forms.sum != PairSum::square) return Refusal{"the only reduction must be a sum of (x - z)^2"};
+  if (r.type != Dtype::float32) return Refusal{"points must be float32 or narrower"};
+  if (r.symmetric && forms.reads_sides) return Refusal{"both halves must have the same bits"};
+  if (r.computed < 1) return Refusal{"packed_tile fills rows of pairs that a mask knows"};
+  if (r.k <= kOrderedFeatures) return Refusal{"few features are added up in their order"};
+  if (r.k > kByteFeatures) return Refusal{"sums of more than 32768 features need more than 32 bits"};
+  if (!r.has_amx && !r.is_forced)
+    return Refusal{"the processor has no AMX, the system does not grant it, or MERCER_AMX is off"};
+  const double features = rounded_up(r.k, 64), points = static_cast<double>(r.m + r.n);
+  const double pairs = rounded_up(r.m, 32) * rounded_up(r.n, 96);
+  const double epilogue = forms.is_bare ? 0 : pairs / forms.lanes * forms.epilogue_cycles * costs.cycle;
+  const double sides = forms.reads_sides ? points * static_cast<double>(r.k) * costs.stage : 0;
+  const double item = costs.digit_call + points * features * costs.digit_feature + sides + epilogue +
+                      pairs * (costs.digit_pair + features * costs.digit_term) + written(r, forms, costs);
+  return Offer{item * kMicro, "at most 3e-6 of a difference, 1e-7 as a rule"};
+}
+
 Considered consider_gemm(const Request& r, const PairForms& forms, const Costs& costs) {
   if (forms.sum != PairSum::product) return Refusal{"the only reduction must be a sum of x z"};
   if (r.symmetric) return Refusal{"both halves must have the same bits"};
@@ -183,11 +201,12 @@ Considered consider_gemm(const Request& r, const PairForms& forms, const Costs& 
 double values_time(const Request& r, const PairForms& forms, const Costs& costs) {
   Request values = r;
   values.verb = Verb::pairwise;
+  values.is_forced = false;
   values.m = swaps_sides(r.n, r.m) ? r.m : r.n;
   values.n = r.m + r.n - values.m;
   double least = 0;
-  for (const auto consider :
-       {consider_few_points, consider_byte_sums, consider_gemm, consider_packed_halves, consider_packed_tile}) {
+  for (const auto consider : {consider_few_points, consider_byte_sums, consider_amx_digits, consider_gemm,
+                              consider_packed_halves, consider_packed_tile}) {
     const Considered said = consider(values, forms, costs);
     const auto* const offer = std::get_if<Offer>(&said);
     if (offer != nullptr && (least == 0 || offer->microseconds < least)) least = offer->microseconds;
@@ -219,11 +238,16 @@ Considered consider_stored_nearest(const Request& r, const PairForms& forms, con
                static_cast<std::int64_t>(bytes)};
 }
 
-constexpr const Way* kOfPairwise[] = {&kFewPoints, &kByteSums, &kGemm, &kPackedHalves, &kPackedTile};
+constexpr const Way* kOfPairwise[] = {&kFewPoints, &kByteSums, &kAmxDigits, &kGemm, &kPackedHalves, &kPackedTile};
 constexpr const Way* kOfProduct[] = {&kMaterialised, &kPackedTile};
 constexpr const Way* kOfNearest[] = {&kStoredNearest, &kPackedTile};
 constexpr const Way* kOfGradient[] = {&kBothSides, &kPackedTile};
 constexpr const Way* kOfOthers[] = {&kPackedTile};
+
+Request with_forced(Request request, const ForcedWays& forced) {
+  request.is_forced = forced.names(request.verb, kAmxDigits.name);
+  return request;
+}
 
 bool is_forced_out(const Way& way, Verb verb, bool is_forced, const ForcedWays& forced) {
   return is_forced && !forced.names(verb, way.name);
@@ -238,6 +262,8 @@ const Way kPackedHalves{"packed_halves", "the same for one half of the pairs, wh
 const Way kFewPoints{"few_points", "sums along the features of points where they lie, several items of a batch a call",
                      consider_few_points};
 const Way kByteSums{"byte_sums", "exact sums of whole numbers of 8 bits", consider_byte_sums};
+const Way kAmxDigits{"amx_digits", "squared differences from three digits of 8 bits, by tiles of AMX",
+                     consider_amx_digits};
 const Way kGemm{"gemm", "inner products by OpenBLAS", consider_gemm};
 const Way kBothSides{"both_sides", "pairs are made once for the gradients by the points of both sides",
                      consider_both_sides};
@@ -256,9 +282,10 @@ std::span<const Way* const> ways_of(Verb verb) {
   }
 }
 
-const Way& choose(const Request& request, const PairForms& forms, const Costs& costs, const ForcedWays& forced) {
-  const auto ways = ways_of(request.verb);
-  const bool is_forced = forced.any_of(request.verb, ways);
+const Way& choose(const Request& asked, const PairForms& forms, const Costs& costs, const ForcedWays& forced) {
+  const auto ways = ways_of(asked.verb);
+  const bool is_forced = forced.any_of(asked.verb, ways);
+  const Request request = with_forced(asked, forced);
   const Way* best = nullptr;
   double least = 0;
   std::string refusals;
@@ -278,7 +305,8 @@ const Way& choose(const Request& request, const PairForms& forms, const Costs& c
   return *best;
 }
 
-std::string ways_text(const Request& request, const PairForms& forms, const Costs& costs, const ForcedWays& forced) {
+std::string ways_text(const Request& asked, const PairForms& forms, const Costs& costs, const ForcedWays& forced) {
+  const Request request = with_forced(asked, forced);
   const Way& taken = choose(request, forms, costs, forced);
   std::string text = fmt::format("{}, the one of the least time:\n", plan::name_of(request.verb));
   for (const Way* way : ways_of(request.verb)) {

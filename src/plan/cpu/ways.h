@@ -27,6 +27,8 @@ struct Request {
   bool has_bytes = false;   // points are uint8 or int8
   bool both_sides = false;  // of a gradient: by the points of x and of z, with `columns` factors, 0 for a matrix
   bool has_blas = true;
+  bool has_amx = false;
+  bool is_forced = false;   // amx_digits is asked for by its name: plain loops serve without AMX
   double computed = 1;      // of all pairs, the part that no mask knows
 
   double pairs() const { return static_cast<double>(m) * static_cast<double>(n); }
@@ -46,7 +48,8 @@ struct Way {
   Considered (*consider)(const Request& request, const PairForms& forms, const Costs& costs);
 };
 
-extern const Way kPackedTile, kPackedHalves, kFewPoints, kByteSums, kGemm, kMaterialised, kStoredNearest, kBothSides;
+extern const Way kPackedTile, kPackedHalves, kFewPoints, kByteSums, kAmxDigits, kGemm, kMaterialised, kStoredNearest,
+    kBothSides;
 
 /// Up to so many features few_points has points of z as lanes, not features, which it adds up in their order as
 /// packed_tile does: all ways of pairwise then have the same bits.
