@@ -166,7 +166,8 @@ Considered consider_byte_sums(const Request& r, const PairForms& forms, const Co
 }
 
 Considered consider_amx_digits(const Request& r, const PairForms& forms, const Costs& costs) {
-  if (forms.sum != PairSum::square) return Refusal{"the only reduction must be a sum of (x - z)^2"};
+  if (forms.sum != PairSum::product && forms.sum != PairSum::square)
+    return Refusal{"the only reduction must be a sum of x z or (x - z)^2"};
   if (r.type != Dtype::float32) return Refusal{"points must be float32 or narrower"};
   if (r.symmetric && forms.reads_sides) return Refusal{"both halves must have the same bits"};
   if (r.computed < 1) return Refusal{"packed_tile fills rows of pairs that a mask knows"};
@@ -178,9 +179,12 @@ Considered consider_amx_digits(const Request& r, const PairForms& forms, const C
   const double pairs = rounded_up(r.m, 32) * rounded_up(r.n, 96);
   const double epilogue = forms.is_bare ? 0 : pairs / forms.lanes * forms.epilogue_cycles * costs.cycle;
   const double sides = forms.reads_sides ? points * static_cast<double>(r.k) * costs.stage : 0;
-  const double item = costs.digit_call + points * features * costs.digit_feature + sides + epilogue +
-                      pairs * (costs.digit_pair + features * costs.digit_term) + written(r, forms, costs);
-  return Offer{item * kMicro, "at most 3e-6 of a difference, 1e-7 as a rule"};
+  const double item = costs.digit_call + points * (costs.digit_point + features * costs.digit_feature) + sides +
+                      epilogue + pairs * (costs.digit_pair + features * costs.digit_term) + written(r, forms, costs);
+  const bool meets_gemm = forms.sum == PairSum::product && forms.is_bare && r.has_blas && !r.symmetric;
+  const char* const bound = forms.sum == PairSum::product ? "at most 5e-6 of |x||z|, 1e-7 as a rule"
+                                                          : "at most 3e-6 of a difference, 1e-7 as a rule";
+  return Offer{item * (meets_gemm ? costs.digit_product : 1) * kMicro, bound};
 }
 
 Considered consider_gemm(const Request& r, const PairForms& forms, const Costs& costs) {
@@ -197,6 +201,17 @@ Considered consider_gemm(const Request& r, const PairForms& forms, const Costs& 
   return Offer{item * kMicro, "that of a sum in order"};
 }
 
+/// Digits of values that are stored a part at a time: each part takes all points of one side apart again.
+Considered consider_parts_by_digits(const Request& r, const PairForms& forms, const Costs& costs) {
+  const std::int64_t bytes = std::max<std::int64_t>(1, r.n) * static_cast<std::int64_t>(r.bytes_of_type());
+  Request part = r;
+  part.m = std::max<std::int64_t>(1, std::min(r.m, kValueBytes / bytes));
+  Considered said = consider_amx_digits(part, forms, costs);
+  if (auto* const offer = std::get_if<Offer>(&said))
+    offer->microseconds *= static_cast<double>(ceil_div(r.m, part.m));
+  return said;
+}
+
 /// The least time of the values of a product as a matrix; the sides of a product are in turn.
 double values_time(const Request& r, const PairForms& forms, const Costs& costs) {
   Request values = r;
@@ -205,7 +220,7 @@ double values_time(const Request& r, const PairForms& forms, const Costs& costs)
   values.m = swaps_sides(r.n, r.m) ? r.m : r.n;
   values.n = r.m + r.n - values.m;
   double least = 0;
-  for (const auto consider : {consider_few_points, consider_byte_sums, consider_amx_digits, consider_gemm,
+  for (const auto consider : {consider_few_points, consider_byte_sums, consider_parts_by_digits, consider_gemm,
                               consider_packed_halves, consider_packed_tile}) {
     const Considered said = consider(values, forms, costs);
     const auto* const offer = std::get_if<Offer>(&said);
@@ -262,7 +277,7 @@ const Way kPackedHalves{"packed_halves", "the same for one half of the pairs, wh
 const Way kFewPoints{"few_points", "sums along the features of points where they lie, several items of a batch a call",
                      consider_few_points};
 const Way kByteSums{"byte_sums", "exact sums of whole numbers of 8 bits", consider_byte_sums};
-const Way kAmxDigits{"amx_digits", "squared differences from three digits of 8 bits, by tiles of AMX",
+const Way kAmxDigits{"amx_digits", "inner products and squared differences from digits of 8 bits, by tiles of AMX",
                      consider_amx_digits};
 const Way kGemm{"gemm", "inner products by OpenBLAS", consider_gemm};
 const Way kBothSides{"both_sides", "pairs are made once for the gradients by the points of both sides",

@@ -48,7 +48,8 @@ class DigitPairsRun {
   DigitPairsRun(const PairProgram& program, const PairItem& item, const PairMember& member, bool by_amx,
                 const RunOptions& run)
       : program_(program), item_(item), out_(member.out), run_(run), kernels_(digit_kernels(by_amx)),
-        direct_(sum_kernels(program.plan().problem.target).sums(PairSum::square, 0.0f)),
+        is_product_(program.forms.sum == PairSum::product),
+        direct_(sum_kernels(program.plan().problem.target).sums(program.forms.sum, 0.0f)),
         params_(program.plan(), member.params, item.x.features), output_(program, params_), range_(program),
         rows_(program.plan().tile.rows), cols_(program.plan().tile.cols()), features_(item.x.features),
         steps_(ceil_div(features_, kDigitStep)), wide_(std::lcm(std::int64_t{cols_}, kDigitBlock)),
@@ -60,9 +61,10 @@ class DigitPairsRun {
     const std::int64_t any = std::numeric_limits<std::int64_t>::max();
     x_.points = as_rows<float>(item_.x, any, x_.own);
     z_.points = as_rows<float>(item_.z, any, z_.own);
-    centre_ = centre();
+    centre_ = is_product_ ? std::vector<double>(static_cast<std::size_t>(features_)) : centre();
     const std::int64_t across = panels_across(), down = ceil_div(item_.x.count, task_rows());
     if (!pack(x_, false, across * down) || !pack(z_, true, across * down) || are_doubtful()) return false;
+    if (is_product_) turn_to_products();
     if (program_.forms.reads_sides) {
       pack_side_slots<float>(program_.packs.x, item_.x, rows_, item_.weights, params_.wide, row_slots_);
       pack_side_slots<float>(program_.packs.z, item_.z, cols_, item_.weights, params_.wide, col_slots_);
@@ -144,12 +146,27 @@ class DigitPairsRun {
   /// Whether more than an eighth of the points have so large features beside their norms that most of their pairs would
   /// be made again.
   bool are_doubtful() const {
-    constexpr float kShare = 0.75f;
     std::int64_t doubtful = 0;
     for (const DigitSide* side : {&x_, &z_})
       for (std::int64_t p = 0; p < side->points.rows; ++p)
-        if (side->least.as<float>()[p] > kShare * side->norms.as<float>()[p]) ++doubtful;
+        if (is_doubtful(*side, p, 0.75f)) ++doubtful;
     return doubtful > (item_.x.count + item_.z.count) / 8;
+  }
+  static bool is_doubtful(const DigitSide& side, std::int64_t p, float share) {
+    return side.least.as<float>()[p] > share * side.norms.as<float>()[p];
+  }
+
+  /// Numbers with which |x|^2 + |z|^2 - 2 x z is x z. All products of points with few large features are made again,
+  /// and no others.
+  void turn_to_products() {
+    constexpr float kAlways = 3e38f, kNever = -1.5e38f;  // their sum is above all products, and twice kNever below
+    constexpr float kShare = 1.25f;
+    for (const DigitSide* side : {&x_, &z_})
+      for (std::int64_t p = 0; p < side->points.rows; ++p) {
+        side->least.as<float>()[p] = is_doubtful(*side, p, kShare) ? kAlways : kNever;
+        side->norms.as<float>()[p] = 0;
+        if (side == &x_) side->scales.as<float>()[p] *= -0.5f;
+      }
   }
 
   void run_task(std::int64_t m0, std::int64_t n0, Workspace& w) {
@@ -207,7 +224,7 @@ class DigitPairsRun {
   /// Sums of the differences themselves, where those from digits may be wrong.
   void make_again(std::int64_t m, std::int64_t n, std::int64_t rows, std::int64_t cols, float* sums,
                   std::int64_t stride, std::uint32_t* doubtful, const Workspace& w) {
-    constexpr int kMany = 256;  // of a block's 1024
+    constexpr int kMany = 256, kManyOfRow = 8;  // of a block's 1024 pairs, of a row's 32
     const std::uint32_t present = cols == kDigitBlock ? ~std::uint32_t{0} : (std::uint32_t{1} << cols) - 1;
     int count = 0;
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -215,16 +232,20 @@ class DigitPairsRun {
       count += std::popcount(doubtful[r]);
     }
     if (count == 0) return;
-    if (count > kMany) make_directly(m, n, rows, cols, w.block.as<float>());
-    for (std::int64_t r = 0; r < rows; ++r)
+    float* const block = w.block.as<float>();
+    const bool by_block = count > kMany;
+    if (by_block) make_directly(m, n, rows, cols, block);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const bool by_row = !by_block && std::popcount(doubtful[r]) > kManyOfRow;
+      if (by_row) make_directly(m + r, n, 1, cols, block + r * kDigitBlock);
       for (std::uint32_t marks = doubtful[r]; marks != 0; marks &= marks - 1) {
         const std::int64_t c = std::countr_zero(marks);
-        float value = 0;
-        if (count > kMany) value = w.block.as<float>()[r * kDigitBlock + c];
-        else make_directly(m + r, n + c, 1, 1, &value);
-        if (!is_in_range(m + r, n + c, &value)) fits_ = false;
-        sums[r * stride + c] = value;
+        float* const value = block + r * kDigitBlock + c;
+        if (!by_block && !by_row) make_directly(m + r, n + c, 1, 1, value);
+        if (!is_in_range(m + r, n + c, value)) fits_ = false;
+        sums[r * stride + c] = *value;
       }
+    }
   }
 
   static const float* point(const DigitSide& side, std::int64_t p) { return side.points.data + p * side.points.stride; }
@@ -261,6 +282,7 @@ class DigitPairsRun {
   const OutputMatrix& out_;
   const RunOptions& run_;
   const DigitKernels& kernels_;
+  const bool is_product_;
   const SumKernels::Sums<float> direct_;
   const ParamBlock<float> params_;
   const TileOutput<float> output_;

@@ -1,4 +1,5 @@
-// Functions of squared differences of float32 points, which are made from digits of 8 bits (digit_sums.h).
+// Functions of squared differences or inner products of float32 points, which are made from digits of 8 bits
+// (digit_sums.h).
 #pragma once
 
 #include "backend/cpu/pairs/operations.h"

@@ -1,9 +1,11 @@
 // Squared differences from digits by AMX: four tiles of 16 x 16 sums of 32 bits, two of rows, two of columns.
 #if defined(__AMX_INT8__)
 #include <immintrin.h>
-#endif
 
 #include "backend/cpu/pairs/digit_sums.inc"
+#else
+#include "backend/cpu/pairs/digit_sums.h"
+#endif
 
 namespace mercer::cpu {
 

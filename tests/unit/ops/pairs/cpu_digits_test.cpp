@@ -120,6 +120,43 @@ TEST(CpuDigits, PointsThatDoNotSuitDigits) {
   }
 }
 
+/// Errors are relative to |x||z|: of points that suit digits, of some that do not, and of whole numbers, which are
+/// exact.
+TEST(CpuDigits, InnerProducts) {
+  constexpr const char* kProduct = "sum(x*z)";
+  const Expr scale = parse("sqrt(sum(x*x)*sum(z*z))");
+  const auto expect = [&](const Array& x, const Array& z, double tolerance, const char* text, const Expr& size) {
+    const std::int64_t m = x.shape()[0], n = z.shape()[0];
+    const Expected expected = expected_pairs(parse(text), x, z, tolerance, size);
+    const Tensor zt = z;
+    by_digits([&](TestContext& context) {
+      const Array out(Dtype::float32, {m, n});
+      pairwise(text, x, &zt, out, {}, context);
+      expect_pairs(out, expected, text);
+    });
+  };
+  for (auto [m, n, k] : {std::array{1, 1, 33}, {33, 97, 65}, {64, 130, 256}, {7, 40, 3000}}) {
+    const Array x = normal(Dtype::float32, {m, k}, 1), z = uniform(Dtype::float32, {n, k}, 2, -1, 3);
+    expect(x, z, 3e-7, kProduct, scale);
+    expect(x, z, 1e-6, "sum(x*z)/sqrt(sum(x*x)*sum(z*z))", parse("1 + 0*sum(x)*sum(z)"));
+    expect(x, z, 1e-6, "2 - sum(x*z)", parse("2 + sqrt(sum(x*x)*sum(z*z))"));
+  }
+  Array x = normal(Dtype::float32, {70, 90}, 3), z = normal(Dtype::float32, {60, 90}, 4);
+  for (std::int64_t f = 0; f < 90; ++f) {
+    x.set({5, f}, f == 7 ? 1e6 : x(5, f));
+    x.set({40, f}, 0);
+    z.set({33, f}, f == 80 ? -1e6 : z(33, f));
+  }
+  expect(x, z, 1e-6, kProduct, scale);
+  x.set({69, 89}, kInf);
+  z.set({0, 3}, kNan);
+  expect(x, z, 1e-6, kProduct, scale);
+  std::mt19937 random(5);
+  const auto whole = [&] { return static_cast<double>(random() % 255) - 127; };
+  const Array a = Array(Dtype::float32, {34, 100}).fill(whole), b = Array(Dtype::float32, {50, 100}).fill(whole);
+  expect(a, b, 0, kProduct, {});
+}
+
 TEST(CpuDigits, ResultsOfEpiloguesAndTypes) {
   for (const Dtype dtype : {Dtype::float32, Dtype::float16, Dtype::bfloat16, Dtype::uint8}) {
     const bool is_byte = dtype == Dtype::uint8;
@@ -180,14 +217,16 @@ TEST(CpuDigits, BatchesLayoutsAndEmptyCalls) {
 TEST(CpuDigits, OneSetAndThreads) {
   const Array x = normal(Dtype::float32, {650, 90}, 1);
   by_digits([&](TestContext& context) {
-    Array out[2] = {Array(Dtype::float32, {650, 650}), Array(Dtype::float32, {650, 650})};
-    for (int turn = 0; turn < 2; ++turn) {
-      context.set_threads(turn == 0 ? 1 : 3);
-      pairwise(kDistance, x, nullptr, out[turn], {}, context);
+    for (const char* text : {kDistance, "sum(x*z)"}) {
+      Array out[2] = {Array(Dtype::float32, {650, 650}), Array(Dtype::float32, {650, 650})};
+      for (int turn = 0; turn < 2; ++turn) {
+        context.set_threads(turn == 0 ? 1 : 3);
+        pairwise(text, x, nullptr, out[turn], {}, context);
+      }
+      EXPECT_TRUE(same_bits(out[0], out[1]));
+      each_index({650, 650}, [&](const Shape& p) { ASSERT_EQ(out[0](p[0], p[1]), out[0](p[1], p[0])) << text; });
+      for (std::int64_t i = 0; i < 650 && text == kDistance; ++i) ASSERT_EQ(out[0](i, i), 0);
     }
-    EXPECT_TRUE(same_bits(out[0], out[1]));
-    each_index({650, 650}, [&](const Shape& p) { ASSERT_EQ(out[0](p[0], p[1]), out[0](p[1], p[0])); });
-    for (std::int64_t i = 0; i < 650; ++i) ASSERT_EQ(out[0](i, i), 0);
   });
 }
 
@@ -221,7 +260,7 @@ TEST(CpuDigits, WhatTheyRefuse) {
   const auto expect = [](const std::string& message, const char* part) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  expect(said("sum(abs(x-z))", Dtype::float32, 40), "amx_digits: the only reduction must be a sum of (x - z)^2");
+  expect(said("sum(abs(x-z))", Dtype::float32, 40), "amx_digits: the only reduction must be a sum of x z or (x - z)^2");
   expect(said(kSquares, Dtype::float64, 40), "amx_digits: points must be float32 or narrower");
   expect(said(kSquares, Dtype::float32, 32), "amx_digits: few features are added up in their order");
   expect(said(kSquares, Dtype::float32, 32769), "amx_digits: sums of more than 32768 features");
