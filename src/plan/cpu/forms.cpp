@@ -1,5 +1,7 @@
 #include "plan/cpu/forms.h"
 
+#include <algorithm>
+
 #include "mercer/formula.h"
 #include "plan/cpu/planner.h"
 
@@ -29,6 +31,36 @@ bool is_bare(const ir::Split& split) {
   return split.epilogue.size() == 1 && same(split.epilogue[0], ir::leaf(ir::Op::accumulator, 0));
 }
 
+/// Whether a value of a pair has the same bits as that of the pair with its points in turn, where its sum has: indices
+/// are compared with each other, or their distance is taken, and nothing else is read of one side.
+bool turns(const Expr& e) {
+  using ir::Op;
+  const Expr i = index_i(), j = index_j();
+  const auto are_indices = [&](const Expr& pair) {
+    return (same(pair->args[0], i) && same(pair->args[1], j)) || (same(pair->args[0], j) && same(pair->args[1], i));
+  };
+  switch (e->op) {
+    case Op::constant:
+    case Op::param:
+    case Op::features: return true;
+    case Op::accumulator: return same(e, ir::leaf(Op::accumulator, 0));
+    case Op::equal:
+    case Op::not_equal:
+      if (are_indices(e)) return true;
+      break;
+    case Op::abs:
+      if (e->args[0]->op == Op::sub && are_indices(e->args[0])) return true;
+      break;
+    default: break;
+  }
+  return !ir::is_leaf(e->op) && std::ranges::all_of(e->args, turns);
+}
+
+bool sides_turn(const PairPlan& plan) {
+  return std::ranges::all_of(plan.general.split.epilogue, turns) &&
+         (!plan.has_fast || std::ranges::all_of(plan.fast.split.epilogue, turns));
+}
+
 }  // namespace
 
 const char* name_of(PairSum sum) {
@@ -43,6 +75,7 @@ PairForms forms_of(const PairPlan& plan) {
   if (serves) forms.sum = sum_of(split, plan.sides);
   forms.is_bare = is_bare(split);
   forms.reads_sides = plan.row_slots > 0 || plan.col_slots > 0;
+  forms.sides_turn = !forms.reads_sides || (forms.sum != PairSum::none && sides_turn(plan));
   forms.is_ranged = !plan.guard.sums.empty();
   forms.has_maxima = plan.maxima.factor != 0;
   const TargetInfo& target = target_info(plan.problem.target);  // the reference row, as Costs::cycle has it

@@ -18,6 +18,7 @@ struct PairForms {
   PairSum sum = PairSum::none;
   bool is_bare = false;      // values are the sums
   bool reads_sides = false;  // values read what one point alone gives: row, an index, a norm
+  bool sides_turn = false;   // what they read of one side, if anything, has the same bits with the sides in turn
   bool is_ranged = false;    // sums may leave the range of their type and are looked at (plan/cpu/guard.h)
   bool has_maxima = false;   // sums of maxima may serve large calls
   double update_cycles = 0, epilogue_cycles = 0;  // of a vector of pairs and a feature, of one of pairs

@@ -65,7 +65,7 @@ double columns_of(const Request& r, const Costs& costs) {
 
 /// Whether a pair has the same bits as the one with its points in turn.
 bool is_symmetric_in_bits(const PairForms& forms) {
-  return forms.sum != PairSum::none && !forms.reads_sides && !forms.has_maxima;
+  return forms.sum != PairSum::none && forms.sides_turn && !forms.has_maxima;
 }
 
 /// Features of a point as its lines have them.
@@ -125,7 +125,7 @@ double stored_in_place(const Request& r, const PairForms& forms, const Costs& co
 Considered consider_few_points(const Request& r, const PairForms& forms, const Costs& costs) {
   if (forms.sum == PairSum::none)
     return Refusal{"the only reduction must be a sum of x z, (x - z)^2 or |x - z| or the largest |x - z|"};
-  if (r.symmetric && forms.reads_sides) return Refusal{"both halves must have the same bits"};
+  if (r.symmetric && !forms.sides_turn) return Refusal{"both halves must have the same bits"};
   if (r.computed < 1) return Refusal{"packed_tile fills rows of pairs that a mask knows"};
   const double points = static_cast<double>(r.m + r.n) * static_cast<double>(r.k);
   const double vectors = std::ceil(static_cast<double>(r.k) / forms.lanes);
@@ -152,7 +152,7 @@ Considered consider_byte_sums(const Request& r, const PairForms& forms, const Co
   if (!r.has_bytes) return Refusal{"points must be uint8 or int8"};
   if (forms.sum == PairSum::none)
     return Refusal{"the only reduction must be a sum of x z, (x - z)^2 or |x - z| or the largest |x - z|"};
-  if (r.symmetric && forms.reads_sides) return Refusal{"both halves must have the same bits"};
+  if (r.symmetric && !forms.sides_turn) return Refusal{"both halves must have the same bits"};
   if (r.k > kByteFeatures) return Refusal{"sums of more than 32768 features need more than 32 bits"};
   const double pairs = rounded_up(r.m, 2) * rounded_up(r.n, tile_cols(forms)), features = rounded_up(r.k, 8);
   const double points = static_cast<double>(r.m) + rounded_up(r.n, tile_cols(forms));
