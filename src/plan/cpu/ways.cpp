@@ -182,8 +182,8 @@ Considered consider_amx_digits(const Request& r, const PairForms& forms, const C
   const double item = costs.digit_call + points * (costs.digit_point + features * costs.digit_feature) + sides +
                       epilogue + pairs * (costs.digit_pair + features * costs.digit_term) + written(r, forms, costs);
   const bool meets_gemm = forms.sum == PairSum::product && forms.is_bare && r.has_blas && !r.symmetric;
-  const char* const bound = forms.sum == PairSum::product ? "at most 5e-6 of |x||z|, 1e-7 as a rule"
-                                                          : "at most 3e-6 of a difference, 1e-7 as a rule";
+  const char* const bound = forms.sum == PairSum::product ? "at most 1e-6 of |x||z|"
+                                                          : "at most 1e-6 of a difference";
   return Offer{item * (meets_gemm ? costs.digit_product : 1) * kMicro, bound};
 }
 

@@ -160,7 +160,7 @@ class DigitPairsRun {
   /// and no others.
   void turn_to_products() {
     constexpr float kAlways = 3e38f, kNever = -1.5e38f;  // their sum is above all products, and twice kNever below
-    constexpr float kShare = 1.25f;
+    constexpr float kShare = 1;
     for (const DigitSide* side : {&x_, &z_})
       for (std::int64_t p = 0; p < side->points.rows; ++p) {
         side->least.as<float>()[p] = is_doubtful(*side, p, kShare) ? kAlways : kNever;

@@ -1,7 +1,8 @@
 // Squared differences of float32 points from digits of 8 bits, as AMX multiplies them (docs/design/cpu_ways.md).
 //
 //   x - centre = scale (2^16 a + 2^8 b + c)      a, b, c: int8, scale: a power of two for each point
-//   x z = scale of x times that of z times  2^32 aa + 2^24 (ab + ba) + 2^16 (ac + bb + ca)  and what is left out
+//   x z = scale of x times that of z times
+//         2^32 aa + 2^24 (ab + ba) + 2^16 (ac + bb + ca) + 2^8 (bc + cb), and cc, which is left out
 //
 //   points  blocks of 32: [digit][step of 64 features][half] tiles of 1 KiB
 //           rows     [16 points][64 features]

@@ -50,7 +50,8 @@ class Finish {
       for (int half = 0; half < 2; ++half) {
         const std::int32_t* const at = sums_ + row_ * kDigitBlock + half * 16;
         const auto sum = [&](int i) { return _mm512_cvtepi32_ps(_mm512_load_si512(at + i * kBlockSize)); };
-        const __m512 small = _mm512_fmadd_ps(sum(1), _mm512_set1_ps(256), sum(2));
+        const __m512 last = _mm512_fmadd_ps(sum(3), _mm512_set1_ps(1.0f / 256), sum(2));
+        const __m512 small = _mm512_fmadd_ps(sum(1), _mm512_set1_ps(256), last);
         const __m512 inner = _mm512_fmadd_ps(sum(0), _mm512_set1_ps(65536), small);
         const __m512 value = _mm512_fnmadd_ps(_mm512_mul_ps(scale, scales_[half]), inner,
                                               _mm512_add_ps(norm, norms_[half]));
@@ -77,7 +78,7 @@ void add_products(const DigitBlock& b, const std::int8_t* z, int order, std::int
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
-  for (int d = 0; d <= order; ++d) {
+  for (int d = first_digit(order); d <= order - first_digit(order); ++d) {
     const std::int8_t* rows = tiles_of(b.x, b.steps, d, 0);
     const std::int8_t* cols = tiles_of(z, b.steps, order - d, 0);
     for (std::int64_t s = 0; s < b.steps; ++s, rows += 2 * kDigitTile, cols += 2 * kDigitTile) {
@@ -118,8 +119,9 @@ class Ahead {
 };
 
 void squares(const DigitBlock& b) {
-  alignas(64) std::int32_t sums[2][kDigits][kBlockSize];
-  const std::int64_t rows_at_once = (kDigitBlock + 6 * b.steps - 1) / (6 * b.steps);
+  constexpr std::int64_t kProducts = 8;
+  alignas(64) std::int32_t sums[2][kOrders][kBlockSize];
+  const std::int64_t rows_at_once = (kDigitBlock + kProducts * b.steps - 1) / (kProducts * b.steps);
   const Tiles tiles;
   for (std::int64_t block = 0; block <= b.blocks; ++block) {
     const bool is_first = block == 0;
@@ -130,7 +132,7 @@ void squares(const DigitBlock& b) {
       if (!is_first) finish.rows(rows_at_once);
     };
     const std::int8_t* const z = b.z + block * digit_bytes(b.steps);
-    for (int i = 0; i < kDigits && block < b.blocks; ++i)
+    for (int i = 0; i < kOrders && block < b.blocks; ++i)
       add_products(b, z, i, sums[block % 2][i], between);
     if (!is_first) finish.rows(kDigitBlock);
   }
