@@ -92,6 +92,25 @@ TEST(CpuDigits, PairsThatCancel) {
   expect_distances(clusters, copy(clusters, Dtype::float32), 1e-6, "clusters");
 }
 
+/// Roundings of such points agree in sign, and so do the digits of products that are left out.
+TEST(CpuDigits, FeaturesThatAreAllAlike) {
+  const auto alike = [](std::int64_t points, unsigned seed) {
+    const Array values = normal(Dtype::float32, {points, 1}, seed);
+    Array x(Dtype::float32, {points, 130});
+    each_index(x.shape(), [&](const Shape& at) { x.set(at, values(at[0], 0)); });
+    return x;
+  };
+  const Array x = alike(60, 1), z = alike(100, 2);
+  expect_distances(x, z, 1e-6, "alike");
+  const Expected products = expected_pairs(parse("sum(x*z)"), x, z, 1e-6);
+  const Tensor zt = z;
+  by_digits([&](TestContext& context) {
+    const Array out(Dtype::float32, {60, 100});
+    pairwise("sum(x*z)", x, &zt, out, {}, context);
+    expect_pairs(out, products, "products");
+  });
+}
+
 /// Points with a few large features have their digits there, and lose the others': they are seen, as are values that
 /// are not finite, and scales that squares of float32 do not hold.
 TEST(CpuDigits, PointsThatDoNotSuitDigits) {
