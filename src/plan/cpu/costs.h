@@ -28,11 +28,11 @@ struct Costs {
   double byte_call = 600;
   double byte_feature = 0.08;     // a feature of a point
   double byte_pair = 0.1, byte_sum[5] = {0, 0.0022, 0.0022, 0.0025, 0.0048};  // and a feature of it, by PairSum
-  // amx_digits: measured on Sapphire Rapids, beside packed_tile there
+  // amx_digits: measured on Sapphire Rapids, next to packed_tile there
   double digit_call = 2500;
   double digit_point = 20, digit_feature = 0.45;  // a point that is taken apart, and a feature of it
   double digit_pair = 0.25, digit_term = 0.002;  // and a feature of it
-  double digit_product = 2.5;     // beside gemm, in these: there it takes so many times less than its own numbers say
+  double digit_product = 2.5;     // against gemm, in these: there it takes so many times less than its own numbers say
   // gemm
   double gemm_call = 850, gemm_pair = 0.08, gemm_term = 0.0168, gemm_byte = 0.04;
   // products with v

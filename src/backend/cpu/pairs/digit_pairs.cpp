@@ -85,7 +85,7 @@ class DigitPairsRun {
   std::int64_t panels_across() const { return ceil_div(item_.z.count, columns_of_task()); }
 
   /// The middle of both sides' means, of some of their points: a call with its sides in turn has the same. It has few
-  /// digits beside the spread of a feature, so that differences from it need few more than the points do.
+  /// digits next to the spread of a feature, so that differences from it need few more than the points do.
   std::vector<double> centre() const {
     constexpr std::int64_t kPoints = 64;
     constexpr int kBitsOfSpread = 6;
@@ -143,7 +143,7 @@ class DigitPairsRun {
     return fits.load();
   }
 
-  /// Whether more than an eighth of the points have so large features beside their norms that most of their pairs would
+  /// Whether more than an eighth of the points have so large features next to their norms that most of their pairs would
   /// be made again.
   bool are_doubtful() const {
     std::int64_t doubtful = 0;

@@ -18,7 +18,7 @@ inline constexpr std::int64_t kDigits = 3, kDigitStep = 64, kDigitBlock = 32, kD
 /// Bytes of a block of points.
 constexpr std::int64_t digit_bytes(std::int64_t steps) { return kDigits * steps * 2 * kDigitTile; }
 
-/// What a point has beside its digits: zeros where there is none.
+/// What a point has with its digits: zeros where there is none.
 struct DigitNumbers {
   float* scales;
   float* norms;  // squares of what its digits stand for
