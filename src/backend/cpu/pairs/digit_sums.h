@@ -35,7 +35,7 @@ struct DigitPoints {
   DigitNumbers numbers;
 };
 
-/// A block of rows beside `blocks` of columns, one behind the other.
+/// A block of rows next to `blocks` of columns, one after the other.
 struct DigitBlock {
   const std::int8_t *x, *z;
   std::int64_t steps, blocks;
