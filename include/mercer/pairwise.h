@@ -152,7 +152,7 @@ void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const 
                       const Tensor& out, const Arguments& arguments = {}, Context& context = Context::shared());
 
 /// What one pass over the pairs computes in addition to product_gradient.
-struct BesideGradient {
+struct ExtraOutputs {
   std::vector<std::string> by;  ///< names of parameters that the formula reads, or "row": R of them
   const Tensor* sums = nullptr;  ///< [..., R, M]: [r, m] = sum_ne weights[m, e] v[n, e] d f(x_m, z_n) / d by[r]
   const Tensor* product = nullptr;  ///< [..., M, E]: kernel_product(f, x, z, v)
@@ -169,15 +169,15 @@ struct BesideGradient {
 /// pairs, with the product of more than 16 columns; where it stores them, as of more features, with that of more
 /// columns than pay there.
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
-                      const Tensor& out, const BesideGradient& beside, const Arguments& arguments = {},
+                      const Tensor& out, const ExtraOutputs& extra, const Arguments& arguments = {},
                       Context& context = Context::shared());
 
 /// The gradient of sum(weights * pairwise(f, x, z)) by x: out[..., m, k] = sum_n weights[..., m, n] d f(x_m, z_n) /
-/// d x_mk. weights [..., M, N], of any strides. `beside` has sums as above, with these weights; no product. It takes
+/// d x_mk. weights [..., M, N], of any strides. `extra` has sums as above, with these weights; no product. It takes
 /// one pass over the pairs, whose values are stored, some rows at a time, where product_gradient stores them. False,
 /// and nothing is written, where that pass cannot have the sums, as above.
 bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& out,
-                       const BesideGradient& beside, const Arguments& arguments = {},
+                       const ExtraOutputs& extra, const Arguments& arguments = {},
                        Context& context = Context::shared());
 
 /// The gradients' outer products, added up: out[..., k, l] = sum_om g[..., o, m, k] g[..., o, m, l] with the g of

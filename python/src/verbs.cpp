@@ -294,17 +294,18 @@ class Backward {
     const ops::PassParts parts = pass->parts();
     batch_ = v == nullptr ? leading(weights, 2) : ops::broadcast(call.verb(), leading(weights, 2), leading(*v, 2));
     const std::int64_t count = static_cast<std::int64_t>(wanted.by.size());
-    BesideGradient beside;
+    ExtraOutputs extra_outputs;
     const Tensor* view = nullptr;
     gradient = output("out", {call.rows(), call.x().shape.back()}, view);
     if (count > 0 && parts.sums) {
-      beside.by = wanted.by;
-      sums = output("sums", {count, call.rows()}, beside.sums);
+      extra_outputs.by = wanted.by;
+      sums = output("sums", {count, call.rows()}, extra_outputs.sums);
     }
-    if (wanted.product && parts.product) product = output("product", {call.rows(), v->shape.back()}, beside.product);
+    if (wanted.product && parts.product)
+      product = output("product", {call.rows(), v->shape.back()}, extra_outputs.product);
     if (wanted.weights && parts.weights)
-      by_weights = output("by_weights", {call.x().shape.back(), call.rows()}, beside.by_weights);
-    call.run([&] { pass->run(*view, beside); });
+      by_weights = output("by_weights", {call.x().shape.back(), call.rows()}, extra_outputs.by_weights);
+    call.run([&] { pass->run(*view, extra_outputs); });
   }
 
   nb::object gradient, sums = nb::none(), product = nb::none(), by_weights = nb::none();

@@ -97,7 +97,8 @@ plan::PortTimes measure_ports(Target target, double gigahertz, const Told& told)
     const double cycles = of_step * static_cast<double>(count);
     if (count == 1) times.alone[first] = cycles;
     else if (count == 2) times.pair[first][last] = times.pair[last][first] = cycles;
-    else times.beside[last] = cycles;
+    else
+      times.with_both[last] = cycles;
   }
   return times;
 }

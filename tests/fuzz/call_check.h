@@ -127,17 +127,17 @@ class CallCheck {
 
   bool backward(const Tensor& x, const Tensor* z, const Arguments& arguments, const std::vector<Tensor>& outs,
                 TestContext& context) const {
-    BesideGradient beside;
+    ExtraOutputs extra;
     std::size_t next = 1;
-    if (case_.verb == Verb::product_backward) beside.product = &outs[next++];
-    beside.by = by_;
-    if (!by_.empty()) beside.sums = &outs[next++];
-    if (!by_weights_.empty()) beside.by_weights = &outs[next];
+    if (case_.verb == Verb::product_backward) extra.product = &outs[next++];
+    extra.by = by_;
+    if (!by_.empty()) extra.sums = &outs[next++];
+    if (!by_weights_.empty()) extra.by_weights = &outs[next];
     namespace t = testing_support;
     const Tensor w = all_.weights->array;
     if (case_.verb == Verb::pairwise_backward)
-      return t::pairwise_backward(formula_, x, z, w, outs[0], beside, arguments, context);
-    return t::product_backward(formula_, x, z, w, all_.v->array, outs[0], beside, arguments, context);
+      return t::pairwise_backward(formula_, x, z, w, outs[0], extra, arguments, context);
+    return t::product_backward(formula_, x, z, w, all_.v->array, outs[0], extra, arguments, context);
   }
 
   /// Bytes that belong to no element keep the pattern of a fresh array.
@@ -304,11 +304,11 @@ class CallCheck {
         if (!found.empty()) return found;
       }
     if (case_.verb != Verb::product_backward && case_.verb != Verb::pairwise_backward) return "";
-    return beside_fault(index, i, item, bounds, weights);
+    return extra_fault(index, i, item, bounds, weights);
   }
 
-  std::string beside_fault(const Shape& index, std::int64_t i, const Item& item, const ItemBounds& bounds,
-                           const std::vector<std::vector<Range>>& weights) {
+  std::string extra_fault(const Shape& index, std::int64_t i, const Item& item, const ItemBounds& bounds,
+                          const std::vector<std::vector<Range>>& weights) {
     std::size_t next = 1;
     if (case_.verb == Verb::product_backward)
       if (std::string found = product_fault(next++, index, i, item, bounds); !found.empty()) return found;

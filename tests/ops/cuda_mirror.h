@@ -431,50 +431,50 @@ inline void product_gradient(const Formula& f, const Tensor& x, const Tensor* z,
 }
 
 /// Results on the device in place of those of the caller.
-class BesideThere {
+class ExtraOutputsThere {
  public:
-  BesideThere(const BesideGradient& beside, const CudaCall& at) : there_(beside) {
+  ExtraOutputsThere(const ExtraOutputs& extra, const CudaCall& at) : there_(extra) {
     for (const auto result : kResults)
-      if (beside.*result != nullptr) there_.*result = &tensors_.emplace_back(at(*(beside.*result)));
+      if (extra.*result != nullptr) there_.*result = &tensors_.emplace_back(at(*(extra.*result)));
   }
-  static void add_results(const BesideGradient& beside, std::vector<const Tensor*>& to) {
+  static void add_results(const ExtraOutputs& extra, std::vector<const Tensor*>& to) {
     for (const auto result : kResults)
-      if (beside.*result != nullptr) to.push_back(beside.*result);
+      if (extra.*result != nullptr) to.push_back(extra.*result);
   }
-  operator const BesideGradient&() const { return there_; }
+  operator const ExtraOutputs&() const { return there_; }
 
  private:
-  static constexpr const Tensor* BesideGradient::*kResults[] = {&BesideGradient::sums, &BesideGradient::product,
-                                                                &BesideGradient::by_weights};
-  BesideGradient there_;
+  static constexpr const Tensor* ExtraOutputs::* kResults[] = {&ExtraOutputs::sums, &ExtraOutputs::product,
+                                                               &ExtraOutputs::by_weights};
+  ExtraOutputs there_;
   std::list<Tensor> tensors_;
 };
 
 inline bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
-                             const Tensor& out, const BesideGradient& beside, const Arguments& arguments,
+                             const Tensor& out, const ExtraOutputs& extra, const Arguments& arguments,
                              TestContext& context) {
   Context& plain = context;
-  if (!context.on_cuda()) return mercer::product_backward(f, x, z, weights, v, out, beside, arguments, plain);
+  if (!context.on_cuda()) return mercer::product_backward(f, x, z, weights, v, out, extra, arguments, plain);
   std::vector<const Tensor*> outputs{&out};
-  BesideThere::add_results(beside, outputs);
+  ExtraOutputsThere::add_results(extra, outputs);
   bool is_one_pass = false;
   take_to_cuda(x, z, {&weights, &v}, outputs, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
-    const BesideThere there(beside, at);
+    const ExtraOutputsThere there(extra, at);
     is_one_pass = mercer::product_backward(f, at(x), zd, at(weights), at(v), at(out), there, at.arguments(), plain);
   });
   return is_one_pass;
 }
 
 inline bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights,
-                              const Tensor& out, const BesideGradient& beside, const Arguments& arguments,
+                              const Tensor& out, const ExtraOutputs& extra, const Arguments& arguments,
                               TestContext& context) {
   Context& plain = context;
-  if (!context.on_cuda()) return mercer::pairwise_backward(f, x, z, weights, out, beside, arguments, plain);
+  if (!context.on_cuda()) return mercer::pairwise_backward(f, x, z, weights, out, extra, arguments, plain);
   std::vector<const Tensor*> outputs{&out};
-  BesideThere::add_results(beside, outputs);
+  ExtraOutputsThere::add_results(extra, outputs);
   bool is_one_pass = false;
   take_to_cuda(x, z, {&weights}, outputs, arguments, context, [&](const CudaCall& at, const Tensor* zd) {
-    const BesideThere there(beside, at);
+    const ExtraOutputsThere there(extra, at);
     is_one_pass = mercer::pairwise_backward(f, at(x), zd, at(weights), at(out), there, at.arguments(), plain);
   });
   return is_one_pass;

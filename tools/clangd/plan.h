@@ -6,7 +6,7 @@
 #define ALTERNATIVE_EIGHTHS 0
 #define AMPLITUDES 1
 #define BATCH 1
-#define BESIDE 0
+#define EXTRA 0
 #define BEYOND 0
 #define BEYOND_NORMS 1
 #define BEYOND_STATES 1
@@ -65,8 +65,8 @@
 #define FIRST_VALUE 1
 #define FOLDS 0
 #define FOLD_KIND 0
-#define FURTHER 0
-#define FURTHER_PLANES 0
+#define SIDE_SUMS 0
+#define PLANES_BEFORE 0
 #define GROUPS_N 8
 #define GROUPS_Q 17
 #define GROUP_WARPS (4 * WARPGROUPS)
@@ -236,9 +236,9 @@
 
 __device__ float allowance(const REAL* params);
 __device__ REAL amplitude(const REAL* pair, const REAL* params, REAL features);
-__device__ REAL beside(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair, const REAL* params,
-    REAL features);
-__device__ REAL beside_amplitude(const REAL* pair, const REAL* params, REAL features);
+__device__ REAL extra_phi(REAL x, REAL z, REAL w, const REAL* row, const REAL* col, const REAL* pair,
+                          const REAL* params, REAL features);
+__device__ REAL extra_amplitude(const REAL* pair, const REAL* params, REAL features);
 __device__ void beyond_epilogue(double* values, const double* acc, const double* pair, const REAL* params, double
     features);
 __device__ void beyond_identity(double (&acc)[BEYOND_STATES]);

@@ -50,9 +50,9 @@ constexpr const char* kNoPhi = "template <class... A> MERCER_INLINE REAL phi(A&&
 constexpr const char* kNoFactors =
     "template <class... A> MERCER_INLINE REAL amplitude(A&&...) { return 0; }\n"
     "template <class... A> MERCER_INLINE REAL factor(A&&...) { return 0; }\n";
-constexpr const char* kNoBeside =
-    "template <class... A> MERCER_INLINE REAL beside_amplitude(A&&...) { return 0; }\n"
-    "template <class... A> MERCER_INLINE REAL beside(A&&...) { return 0; }\n";
+constexpr const char* kNoExtra =
+    "template <class... A> MERCER_INLINE REAL extra_amplitude(A&&...) { return 0; }\n"
+    "template <class... A> MERCER_INLINE REAL extra_phi(A&&...) { return 0; }\n";
 constexpr const char* kNoFold =
     "template <class... A> MERCER_INLINE void identity(A&&...) {}\n"
     "template <class... A> MERCER_INLINE void combine(A&&...) {}\n"
@@ -107,7 +107,7 @@ std::string beyond_text(const plan::GpuFieldPlan& plan, bool with_guard) {
   text += beyond_function("MERCER_INLINE void beyond_epilogue(double* values, const double* acc, const double* pair, ",
                           beyond.epilogue, values);
   text += beyond_phi(beyond.phi, "BeyondPhi");
-  text += plan.problem.pass.features > 0 ? beyond_phi(beyond.beside, "BeyondBeside") : "struct BeyondBeside;\n";
+  text += plan.problem.pass.features > 0 ? beyond_phi(beyond.extra, "BeyondExtra") : "struct BeyondExtra;\n";
   return text + include("gradient/field_beyond.cuh");
 }
 
@@ -186,12 +186,12 @@ std::string cuda_few_features_source(const GpuPairPlan& plan) {
   text += define("BLOCKS", plan::few_features_blocks(plan.problem.sizes.exact_features));
   text += identity_function(plan) + update_function(plan, "update", plan.programs.update);
   text += guard_text(plan, GuardSource::panels);
-  text += phi_functions(field, static_cast<bool>(field.factors)) + define("BESIDE", field.problem.pass.features > 0);
+  text += phi_functions(field, static_cast<bool>(field.factors)) + define("EXTRA", field.problem.pass.features > 0);
   if (field.problem.pass.features > 0)
-    text += amplitude_function(field.contracted.beside_amplitude, "beside_amplitude") +
-            phi_function(field.contracted.beside_value, "beside");
+    text += amplitude_function(field.contracted.extra_amplitude, "extra_amplitude") +
+            phi_function(field.contracted.extra_value, "extra_phi");
   else
-    text += kNoBeside;
+    text += kNoExtra;
   text += plan.guard ? beyond_text(field, true) : define("BEYOND", std::int64_t{0});
   return flattened(text + include("gradient/few_features.cuh"));
 }
@@ -272,7 +272,7 @@ std::string cuda_field_operands_source(const plan::GpuFieldPlan& plan) {
 std::string cuda_stored_sums_source(const plan::StoredSums& plan) {
   std::string text = prelude(plan.type) +
                      define("REDUCTIONS", static_cast<std::int64_t>(plan.split.reductions.size()));
-  text += define("FURTHER_PLANES", plan.planes_before()) + define("STORES_AMPLITUDES", !plan.as_they_are);
+  text += define("PLANES_BEFORE", plan.planes_before()) + define("STORES_AMPLITUDES", !plan.as_they_are);
   text += define("AMPLITUDES", plan.amplitudes) + define("SUMS", plan.sums) + define("PRODUCT", plan.product) +
           define("COLUMNS", plan.columns);
   text += define("OUTPUTS", static_cast<std::int64_t>(plan.program.outputs.size())) +

@@ -139,8 +139,8 @@ std::string wide_text(const plan::BilinearTile& tile, bool halves) {
   const auto product = [&](int columns) {
     return product_function({"wide_product", columns, columns / 2, type, true, halves ? ", 1, 1, 0" : ", 1, 1"});
   };
-  return define("HALVES", halves) + define("BESIDE", tile.beside) + (halves ? include("common/split_pieces.cuh") : "") +
-         product(tile.wide) + (tile.beside > 0 ? product(tile.beside) : "");
+  return define("HALVES", halves) + define("EXTRA", tile.extra) + (halves ? include("common/split_pieces.cuh") : "") +
+         product(tile.wide) + (tile.extra > 0 ? product(tile.extra) : "");
 }
 
 std::string streams_defines(const GpuPairPlan& plan) {

@@ -351,8 +351,9 @@ std::string bilinear_text(const GpuPairPlan& plan, Values values) {
   text += define("QUADS", plan.problem.consumer == plan::Consumer::store && !kept);
   text += define("RESIDENT", tile.resident) + define("BRIEF", tile.brief) + define("SINGLE", tile.single);
   text += define("LAST_FEEDS", tile.last_feeds);
-  text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) + define("FURTHER", tile.further) +
-          define("WEIGHT_UNITS", tile.weight_units) + define("WEIGHT_MATRIX", tile.weight_matrix);
+  text += define("OWN_SCALES", tile.own_scales) + define("SPREADS", tile.spreads) +
+          define("SIDE_SUMS", tile.side_sums) + define("WEIGHT_UNITS", tile.weight_units) +
+          define("WEIGHT_MATRIX", tile.weight_matrix);
   text += define("JOINS_RANGES",
                  plan.problem.consumer == plan::Consumer::store && tile.brief == 0 && !tile.by_warps && !kept);
   // Measured of wgmma, for sums of 64 features; of 32 it is taken to be half as much.
@@ -423,7 +424,7 @@ std::string cuda_wide_source(const GpuPairPlan& plan) {
   text += identity_function(plan) + update_function(plan, "update", plan.programs.update);
   text += guard_text(plan, GuardSource::panels);
   if (tile.by_warps)
-    return flattened(text + define("STAGES", tile.stages) + define("HALVES", true) + define("BESIDE", false) +
+    return flattened(text + define("STAGES", tile.stages) + define("HALVES", true) + define("EXTRA", false) +
                      include("common/split_pieces.cuh") + include("gemm/wide_warps.cuh"));
   text += wide_text(tile, plan.few.of_expanded);
   if (plan.few.of_expanded) text += include("pairs/expanded_powers.cuh");
@@ -444,7 +445,7 @@ std::string cuda_rank_rows_source(const GpuPairPlan& plan) {
   text += define("READS_WEIGHTS", plan.products.bilinear.weighted());
   text += define("PLAIN", plan::are_points(plan.sides.x_streams) && plan::are_points(plan.sides.z_streams));
   text += define("FEATURE_BLOCKS", plan.problem.gradient.rank_field->feature_blocks);
-  text += define("FURTHER", plan.problem.product.further) + define("BESIDE", plan.problem.product.beside) +
+  text += define("SIDE_SUMS", plan.problem.product.side_sums) + define("EXTRA", plan.problem.product.extra) +
           define("WEIGHT_MATRIX", plan.problem.product.weight_matrix);
   text += weight_text(plan.problem.gradient.rank_field->weight, plan.problem.type);
   return flattened(text + update_function(plan, "update", plan.programs.update) + include("gradient/rank_rows.cuh"));

@@ -84,8 +84,8 @@ void InterpretedUpdate::run_chunk(const plan::UpdateArgs& args, std::int64_t r, 
   auto state_at = [&](std::int64_t s) { return at(args.acc, (s * rows + r) * cols, element); };
   for (std::int64_t s = 0; s < states; ++s) {
     // A later chunk of a sum starts at zero next to the running total.
-    const bool beside = continues && source_.promoted[s];
-    row.outputs[s] = beside ? at(row.partial.data(), s * cols, element) : state_at(s);
+    const bool is_partial = continues && source_.promoted[s];
+    row.outputs[s] = is_partial ? at(row.partial.data(), s * cols, element) : state_at(s);
     if (source_.promoted[s]) std::memset(row.outputs[s], 0, cols * element);
     else if (continues) continue;
     else if (is_double) fill<double>(row.outputs[s], at(args.identity, s, element), cols);

@@ -133,10 +133,10 @@ std::int64_t Lapack::potrf(bool lower, std::int64_t n, T* a, std::int64_t stride
   stop_if_cancelled();
   const std::int64_t half = half_of(n), rest = n - half;
   if (const std::int64_t failed = potrf<T>(lower, half, a, stride); failed != 0) return failed;
-  T* const beside = lower ? at(a, stride, half, 0) : at(a, stride, 0, half);
-  trsm<T>(lower, lower, true, false, lower ? rest : half, lower ? half : rest, a, stride, beside, stride);
+  T* const side_block = lower ? at(a, stride, half, 0) : at(a, stride, 0, half);
+  trsm<T>(lower, lower, true, false, lower ? rest : half, lower ? half : rest, a, stride, side_block, stride);
   T* const corner = at(a, stride, half, half);
-  syrk<T>(lower, !lower, rest, half, T(-1), beside, stride, T(1), corner, stride);
+  syrk<T>(lower, !lower, rest, half, T(-1), side_block, stride, T(1), corner, stride);
   const std::int64_t failed = potrf<T>(lower, rest, corner, stride);
   return failed > 0 ? failed + half : failed;
 }
@@ -153,9 +153,9 @@ std::int64_t Lapack::getrf_parts(std::int64_t m, std::int64_t n, T* a, std::int6
   stop_if_cancelled();
   if (n > m) {  // the columns on the right have no pivots
     const std::int64_t failed = getrf_parts<T>(m, m, a, stride, pivots);
-    T* const beside = at(a, stride, 0, m);
-    swap_rows(beside, n - m, stride, pivots, 0, m);
-    trsm<T>(false, true, false, true, m, n - m, a, stride, beside, stride);
+    T* const side_block = at(a, stride, 0, m);
+    swap_rows(side_block, n - m, stride, pivots, 0, m);
+    trsm<T>(false, true, false, true, m, n - m, a, stride, side_block, stride);
     return failed;
   }
   const std::int64_t half = half_of(n), rest = n - half;

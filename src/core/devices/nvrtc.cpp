@@ -241,11 +241,11 @@ void warn_of_driver(const Nvrtc& compiler) {
 /// NVRTC opens its library of built-ins by its plain name. Some of NVIDIA's wheels (13.0) do not tell the loader to
 /// look next to them, so it is opened here, after which the name finds it.
 void load_builtins(const Nvrtc& compiler) {
-  const fs::path beside =
+  const fs::path file =
       fs::path(compiler.file()).parent_path() / fmt::format("libnvrtc-builtins.so.{}", compiler.version());
   std::error_code error;
-  if (!fs::exists(beside, error)) return;  // a toolkit that the loader knows
-  const Library builtins({beside.string()});
+  if (!fs::exists(file, error)) return;  // a toolkit that the loader knows
+  const Library builtins({file.string()});
   if (!builtins) log_once(LogLevel::warning, "NVRTC's built-ins did not load: {}", builtins.why_not());
 }
 

@@ -23,7 +23,7 @@ bool reads(const Expr& e, const Expr& what) {
 }
 
 /// The other argument of a binary operation, if one is `a` and the other does not read it; else empty.
-Expr beside(const Expr& e, const Expr& a) {
+Expr other_argument(const Expr& e, const Expr& a) {
   for (const std::size_t own : {std::size_t{0}, std::size_t{1}})
     if (same(e->args[own], a) && !reads(e->args[1 - own], a)) return e->args[1 - own];
   return {};
@@ -31,7 +31,7 @@ Expr beside(const Expr& e, const Expr& a) {
 
 /// The terms of a sum into `a`, if e is one.
 Expr added(const Expr& e, const Expr& a) {
-  if (e->op == Op::add) return beside(e, a);
+  if (e->op == Op::add) return other_argument(e, a);
   if (e->op == Op::sub && same(e->args[0], a) && !reads(e->args[1], a)) return -e->args[1];
   if (e->op == Op::fma && same(e->args[2], a) && !reads(e->args[0], a) && !reads(e->args[1], a))
     return e->args[0] * e->args[1];
@@ -69,7 +69,7 @@ Expr soft_maximum(const Expr& e, const Expr& a) {
   std::vector<Expr> terms;
   for_each(e, [&](const Expr& n) {
     if (n->op == Op::max)
-      if (const Expr f = beside(n, a); !f.empty()) terms.push_back(f);
+      if (const Expr f = other_argument(n, a); !f.empty()) terms.push_back(f);
     if (n->op == Op::exp && !reads(n, a)) terms.push_back(n->args[0]);
   });
   for (const Expr& f : terms) {
@@ -85,7 +85,7 @@ Expr soft_maximum(const Expr& e, const Expr& a) {
 Expr known_reduction(const Expr& e, const Expr& a, const Expr& start) {
   if (same(e, a)) return start;
   if (const Expr f = added(e, a); !f.empty()) return sum_from(start, f);
-  const Expr other = e->args.size() == 2 ? beside(e, a) : Expr();
+  const Expr other = e->args.size() == 2 ? other_argument(e, a) : Expr();
   const auto joined = [&](auto join, double neutral, const Expr& reduction) {
     return with_start(join, start, neutral, reduction);
   };

@@ -231,13 +231,13 @@ class Smooth {
     const Expr regular = only_of(sums_in(none.value, zero, false), one.value);
     const Expr at_the_zero = only_of(sums_in(one.value, zero, true), none.value);
     if (!same(one.count, none.count) || regular.empty() || at_the_zero.empty()) return {};
-    const Expr factor = Factor(p)(one.value), further = factor.empty() ? factor : Factor(at_the_zero)(factor);
-    if (further.empty() || is_zero(further) || !Multiple(at_the_zero)(one.value)) return {};
+    const Expr factor = Factor(p)(one.value), second = factor.empty() ? factor : Factor(at_the_zero)(factor);
+    if (second.empty() || is_zero(second) || !Multiple(at_the_zero)(one.value)) return {};
     const Expr& u = at_the_zero->args[0];
     const Expr d = u->op == Op::where ? u->args[1] : is_zero(u) ? u : Expr(1.0);
     const Expr elsewhere = times_term(regular->args[0]->args[2], t);
     const Expr mean = product_of({t, same(d, elsewhere) ? d : where(zero, d, elsewhere)});
-    return (*this)(is_one(further) ? mean : times(further, mean));
+    return (*this)(is_one(second) ? mean : times(second, mean));
   }
 
   Expr of_arguments(const Expr& e) {

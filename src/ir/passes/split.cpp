@@ -349,18 +349,18 @@ void take_scaled_values(FieldSplit& out, const std::vector<ScaledFields::Value>&
       break;
     }
   out.scaled = out.field;
-  out.scaled_beside = out.beside;
+  out.scaled_extra = out.extra;
   out.field = simplify(without_units(out.field, out.units));
-  if (!out.beside.empty()) out.beside = simplify(without_units(out.beside, out.units));
+  if (!out.extra.empty()) out.extra = simplify(without_units(out.extra, out.units));
 }
 
 }  // namespace
 
-FieldSplit split_field(const Expr& field, const Expr& beside, const FieldOptions& options) {
+FieldSplit split_field(const Expr& field, const Expr& extra, const FieldOptions& options) {
   FieldSplit out;
   const auto kept = [&](const Expr& e) { return options.keep_ptx ? e : by_meaning(e); };
   std::vector<Expr> fields{kept(field)};
-  if (!beside.empty()) fields.push_back(kept(beside));
+  if (!extra.empty()) fields.push_back(kept(extra));
   fields = pin_compared(fields);
   ScaledFields scaled;
   if (options.most_scale > 0) scaled = scaled_fields(fields, options.most_scale);
@@ -368,7 +368,7 @@ FieldSplit split_field(const Expr& field, const Expr& beside, const FieldOptions
   PairValues values(out.pair_outputs);
   Uniforms uniforms(out.params, out.uniforms);
   out.field = uniforms(values(fields[0]));
-  if (!beside.empty()) out.beside = uniforms(values(fields[1]));
+  if (!extra.empty()) out.extra = uniforms(values(fields[1]));
   if (!scaled.values.empty()) take_scaled_values(out, scaled.values);
   return out;
 }

@@ -92,11 +92,11 @@ struct FieldSplit {
   std::vector<Expr> pair_outputs;  // output p is read as pair_value(p); expressions of the pair
   Expr field;                   // over x, z, w, row, col, pair_value(p), parameters and uniforms; empty with a fold
   FieldFold fold;
-  Expr beside;  // a second field over the same pairs, or empty
+  Expr extra;  // a second field over the same pairs, or empty
   // What serves pairs whose sums of powers leave the range (ir/passes/safe_field.h), empty where there are none:
   std::vector<Expr> again;             // values in place of pair_outputs
   std::vector<int> units;              // pair values that are 1 within the range
-  Expr scaled, scaled_beside;          // the fields, which read units
+  Expr scaled, scaled_extra;  // the fields, which read units
   std::vector<Expr> params;     // parameter slots of the field, as in Split
   std::vector<Expr> uniforms;
   std::vector<Expr> param_leaves() const;
@@ -105,7 +105,7 @@ struct FieldOptions {
   bool keep_ptx = false;  // as SplitOptions have it
   double most_scale = 0;  // the largest unit; 0: fields have none
 };
-FieldSplit split_field(const Expr& field, const Expr& beside = {}, const FieldOptions& options = {});
+FieldSplit split_field(const Expr& field, const Expr& extra = {}, const FieldOptions& options = {});
 /// Whether φ has values of the pair: reductions, indices.
 bool reads_pairs(const Expr& phi);
 /// As `split_field`, of amplitude * φ. The caller gives the amplitude: pair value number pair_outputs.size(), the

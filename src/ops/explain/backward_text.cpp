@@ -40,12 +40,14 @@ std::string line_of(const BackwardPass& pass) {
 }
 
 /// The derivative by a leaf of a formula is added up.
-void add_sums(const Formula& formula, const Names& by, plan::FurtherSums& further) {
+void add_sums(const Formula& formula, const Names& by, plan::SideSums& side_sums) {
   for (const std::string& name : by) {
-    if (name == "w") further.weights = true;
-    else if (name == "row") further.by.push_back(row_value());
+    if (name == "w")
+      side_sums.weights = true;
+    else if (name == "row")
+      side_sums.by.push_back(row_value());
     for (const Expr& leaf : formula.prepared().params)
-      if (name == "p:" + leaf->name) further.by.push_back(leaf);
+      if (name == "p:" + leaf->name) side_sums.by.push_back(leaf);
   }
 }
 
@@ -65,9 +67,9 @@ plan::Request request_of(const BackwardRequest& backward, const BackwardPass& pa
   request.by_value = true;
   request.gradient.weights = of_matrix ? Kind::matrix : Kind::factors;
   if (pass.verb == Verb::linear_form_by_pass) return request;  // what else it has is computed elsewhere
-  add_sums(formula, pass.by, request.gradient.further);
-  request.gradient.further.product = request.verb == plan::Verb::gradient && pass.product;
-  request.gradient.further.without_weight = pass.without_weight;
+  add_sums(formula, pass.by, request.gradient.side_sums);
+  request.gradient.side_sums.product = request.verb == plan::Verb::gradient && pass.product;
+  request.gradient.side_sums.without_weight = pass.without_weight;
   return request;
 }
 

@@ -88,9 +88,9 @@ plan::Choice choose_way(const PairCall& call, const cuda::PairJob& job, const pl
 
 void run_gradient(const cuda::PairJob& job, const plan::GradientPlan& plan, const cuda::FieldJob& operands,
                   Context& context) {
-  const auto field = field_kernels(plan.field, job, context), beside = field_kernels(plan.beside, job, context);
+  const auto field = field_kernels(plan.field, job, context), extra = field_kernels(plan.extra, job, context);
   const auto pairs = pair_kernels(plan.pairs, field != nullptr, job, context);
-  cuda::gradient(pairs.get(), field.get(), job, operands, beside.get());
+  cuda::gradient(pairs.get(), field.get(), job, operands, extra.get());
 }
 
 void run_stored_product(const PairCall& call, const cuda::PairJob& job, const plan::StoredPlan& plan,

@@ -104,7 +104,7 @@ void StreamTotals::merge(const cuda::Workspace& workspace, const cuda::PairJob& 
                              workspace.at<long long>(total_indices_[turn_]), workspace.at<long long>(part_index_),
                              workspace.at(totals_[to]), workspace.at<long long>(total_indices_[to]),
                              rows, had_, found, kept, offset};
-    cuda::launch(beside(kernels_, "merge_nearest", place), place, {ceil_div(rows, kThreads)}, kThreads, 0, a);
+    cuda::launch(sibling(kernels_, "merge_nearest", place), place, {ceil_div(rows, kThreads)}, kThreads, 0, a);
     had_ = kept;
     turn_ = to;
     return;
@@ -132,7 +132,7 @@ void StreamTotals::store_one(const cuda::Workspace& workspace, const cuda::PairJ
   } else {
     a.to = workspace.at(places[buffer]);
   }
-  cuda::launch(beside(kernels_, kernel, place), place, {ceil_div(count, kThreads)}, kThreads, 0, a);
+  cuda::launch(sibling(kernels_, kernel, place), place, {ceil_div(count, kThreads)}, kThreads, 0, a);
 }
 
 void StreamTotals::store(const cuda::Workspace& workspace, const cuda::PairJob& place, std::int64_t row,

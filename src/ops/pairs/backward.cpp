@@ -22,23 +22,23 @@ using ops::Shape;
 
 namespace {
 
-/// An output of this shape after the batch, `further` inputs in addition to the call's.
+/// An output of this shape after the batch, `others`: inputs in addition to the call's.
 void check_result(const PairCall& call, const Tensor& out, const Shape& shape,
-                  const std::vector<const Tensor*>& further) {
+                  const std::vector<const Tensor*>& others) {
   ops::check_output_type(call.op(), out, call.type());
   Shape expected = call.batch();
   expected.insert(expected.end(), shape.begin(), shape.end());
   std::vector<const Tensor*> inputs = call.inputs();
-  inputs.insert(inputs.end(), further.begin(), further.end());
+  inputs.insert(inputs.end(), others.begin(), others.end());
   ops::check_output(call.op(), out, expected, inputs);
 }
 
-void check_beside(const PairCall& call, const BesideGradient& beside, const std::vector<const Tensor*>& inputs) {
-  const std::int64_t count = static_cast<std::int64_t>(beside.by.size());
-  require((beside.sums != nullptr) == (count > 0),
+void check_extra(const PairCall& call, const ExtraOutputs& extra, const std::vector<const Tensor*>& inputs) {
+  const std::int64_t count = static_cast<std::int64_t>(extra.by.size());
+  require((extra.sums != nullptr) == (count > 0),
           "{}: sums must be given where there are leaves that they are by. Received {} leaves.", call.op(), count);
-  if (beside.sums != nullptr) check_result(call, *beside.sums, {count, call.m()}, inputs);
-  if (beside.by_weights != nullptr) check_result(call, *beside.by_weights, {call.features(), call.m()}, inputs);
+  if (extra.sums != nullptr) check_result(call, *extra.sums, {count, call.m()}, inputs);
+  if (extra.by_weights != nullptr) check_result(call, *extra.by_weights, {call.features(), call.m()}, inputs);
 }
 
 void check_weight_form(const PairCall& call) {
@@ -60,7 +60,7 @@ cuda::FieldJob result_job(const PairCall& call, const Tensor& out) {
   return operands;
 }
 
-cuda::FieldJob::Further further_output(const PairCall& call, const Tensor* to) {
+cuda::FieldJob::ExtraOutput extra_output(const PairCall& call, const Tensor* to) {
   if (to == nullptr) return {};
   return {to->data, to->strides[to->ndim() - 2], to->strides.back(), ops::batch_strides(*to, 2, call.batch())};
 }
@@ -123,35 +123,35 @@ class ProductFactors {
 /// Where the results of a pass go; what is not asked for is null.
 struct PassResults {
   const Tensor* out;
-  const BesideGradient& beside;
+  const ExtraOutputs& extra;
 };
 
 /// A backward on CPUs, whose fields share the planes of values.
 class CpuBackward {
  public:
-  CpuBackward(const PairCall& call, const plan::FieldWeights& weights, const plan::FurtherSums& further,
+  CpuBackward(const PairCall& call, const plan::FieldWeights& weights, const plan::SideSums& side_sums,
               Context& context)
-      : call_(call), further_(further), factors_(weights.of_matrix() ? 0 : weights.count) {
+      : call_(call), side_sums_(side_sums), factors_(weights.of_matrix() ? 0 : weights.count) {
     const Formula::Prepared& formula = call.formula();
     std::optional<ir::FieldSplit> made;
     const auto split = [&]() -> const ir::FieldSplit& {
-      if (!made) made = plan::field_of(formula.expression, formula.field(), further, ir::most_scale(call.type()));
+      if (!made) made = plan::field_of(formula.expression, formula.field(), side_sums, ir::most_scale(call.type()));
       return *made;
     };
     plan::PairProblem problem = ops::block_problem(call, context);
-    const std::string text = cache_key("backward", formula.key, further.names());
+    const std::string text = cache_key("backward", formula.key, side_sums.names());
     pairs_ = context.state().pairs.get(ops::key_of(text, problem), [&] {
-      const auto with_further = [&](std::vector<Expr> values) {
-        plan::add_outputs(values, formula.expression, further);
+      const auto with_side_sums = [&](std::vector<Expr> values) {
+        plan::add_outputs(values, formula.expression, side_sums);
         for (Expr& value : values) value = ir::simplify(value);
         return values;
       };
-      problem.outputs = with_further(split().pair_outputs);
-      if (!split().again.empty()) problem.again = with_further(split().again);
+      problem.outputs = with_side_sums(split().pair_outputs);
+      if (!split().again.empty()) problem.again = with_side_sums(split().again);
       return std::make_shared<const cpu::PairProgram>(ops::dumped(plan::plan_pairs(problem)));
     });
     planes_count_ = static_cast<int>(pairs_->plan().problem.outputs.size());
-    first_further_ = planes_count_ - static_cast<int>(further.by.size()) - further.product;
+    first_side_plane_ = planes_count_ - static_cast<int>(side_sums.by.size()) - side_sums.product;
     const ops::PlaneShape planes = ops::plane_shape(pairs_.get());
     const auto of_field = [&](Expr ir::FieldSplit::*phi, Expr ir::FieldSplit::*scaled) {
       const std::string key = cache_key(text, phi == &ir::FieldSplit::field, has_plane());
@@ -170,8 +170,8 @@ class CpuBackward {
       });
     };
     main_ = of_field(&ir::FieldSplit::field, &ir::FieldSplit::scaled);
-    if (further.product && factors_ > 1) product_ = of_plane(planes, plane_value(planes_count_ - 1), factors_);
-    if (further.weights) beside_ = of_field(&ir::FieldSplit::beside, &ir::FieldSplit::scaled_beside);
+    if (side_sums.product && factors_ > 1) product_ = of_plane(planes, plane_value(planes_count_ - 1), factors_);
+    if (side_sums.weights) extra_ = of_field(&ir::FieldSplit::extra, &ir::FieldSplit::scaled_extra);
     // The contraction of u with v', whose features are the points.
     if (factors_ > 1) factor_ = of_plane({static_cast<int>(factors_), 0}, plane_value(0), planes.width);
   }
@@ -216,24 +216,24 @@ class CpuBackward {
     };
     add_field(main_, *results.out, true);
     const cpu::Points single = factors_ == 1 ? columns_of(index, *v, call_.n()) : cpu::Points{};
-    for (std::size_t s = 0; s < further_.by.size(); ++s) {
-      const Tensor& sums = *results.beside.sums;
+    for (std::size_t s = 0; s < side_sums_.by.size(); ++s) {
+      const Tensor& sums = *results.extra.sums;
       const std::int64_t from = static_cast<std::int64_t>(s) * sums.strides[sums.ndim() - 2];
       const std::int64_t size = static_cast<std::int64_t>(size_of(sums.dtype));
-      const int plane = first_further_ + static_cast<int>(s);
+      const int plane = first_side_plane_ + static_cast<int>(s);
       item.sums.push_back(
           {plane, call_.n(), single, scale, static_cast<char*>(at(sums)) + from * size, sums.strides.back()});
     }
-    if (further_.product && factors_ == 1) {
-      const Tensor& product = *results.beside.product;
+    if (side_sums_.product && factors_ == 1) {
+      const Tensor& product = *results.extra.product;
       item.sums.push_back({planes_count_ - 1, call_.n(), single, {}, at(product), product.strides[product.ndim() - 2]});
     }
     if (product_) {
-      const Tensor& product = *results.beside.product;
+      const Tensor& product = *results.extra.product;
       add(product_, columns_of(index, *v, call_.n()), false, at(product), product.strides[product.ndim() - 2],
           product.strides.back());
     }
-    if (beside_) add_field(beside_, *results.beside.by_weights, false);
+    if (extra_) add_field(extra_, *results.extra.by_weights, false);
     return item;
   }
 
@@ -260,18 +260,18 @@ class CpuBackward {
   }
 
   const PairCall& call_;
-  const plan::FurtherSums& further_;
+  const plan::SideSums& side_sums_;
   std::int64_t factors_;  // 0: a matrix
-  int planes_count_ = 0, first_further_ = 0;  // planes that are made; the first of those that no field reads
+  int planes_count_ = 0, first_side_plane_ = 0;  // planes that are made; the first of those that no field reads
   std::shared_ptr<const cpu::PairProgram> pairs_;
-  Program main_, product_, beside_, factor_;
+  Program main_, product_, extra_, factor_;
 };
 
 /// Runs a checked call on CPUs.
-void run_on_cpu(const PairCall& call, const plan::FieldWeights& kind, const plan::FurtherSums& further,
+void run_on_cpu(const PairCall& call, const plan::FieldWeights& kind, const plan::SideSums& side_sums,
                 const Tensor& weights, const Tensor* v, const PassResults& results, const Arguments& arguments,
                 Context& context) {
-  const CpuBackward backward(call, kind, further, context);
+  const CpuBackward backward(call, kind, side_sums, context);
   ops::for_each_group(call.items(), context, arguments, [&](std::int64_t index, const cpu::RunOptions& run) {
     cpu::gradient(backward.pairs(), backward.item(index, weights, v, results), run);
   });
@@ -291,7 +291,7 @@ struct BackwardCall::State {
   const Tensor* v;
   const Arguments& arguments;
   std::optional<ProductFactors> factors;
-  plan::FurtherSums further;
+  plan::SideSums side_sums;
   std::optional<cuda::PairJob> job;
   plan::GradientPlan way;  // on CUDA
 
@@ -303,7 +303,7 @@ struct BackwardCall::State {
   plan::Request request(Context& context) const {
     plan::Request request = request_of(call, *job, plan::Verb::gradient, context);
     request.columns = kind().count;
-    request.gradient = {kind().kind, !factors && weights.dtype != call.type(), plan::StoredValues::padded, further};
+    request.gradient = {kind().kind, !factors && weights.dtype != call.type(), plan::StoredValues::padded, side_sums};
     if (!factors) request.gradient.matrix = cuda::lie_of(*job, matrix_operand(call, weights));
     return request;
   }
@@ -311,10 +311,10 @@ struct BackwardCall::State {
   void choose(Context& context) {
     job = call.job(context);
     way = std::get<plan::GradientPlan>(choose_way(call, *job, request(context), context).offer.plan);
-    further.product = way.product;  // where that is less by itself, the pass goes without
+    side_sums.product = way.product;  // where that is less by itself, the pass goes without
   }
 
-  void run_on_cuda(const Tensor& out, const BesideGradient& beside, Context& context) const {
+  void run_on_cuda(const Tensor& out, const ExtraOutputs& extra, Context& context) const {
     cuda::FieldJob operands = factors ? factors->job(call, out) : result_job(call, out);
     if (!factors) operands.amplitude = matrix_operand(call, weights);
     if (way.by_points()) {
@@ -323,9 +323,9 @@ struct BackwardCall::State {
       return run_gradient(*job, way, operands, context);
     }
     operands.by_matrix = !factors;
-    operands.sums = further_output(call, beside.sums);
-    operands.product = further_output(call, beside.product);
-    operands.beside = further_output(call, beside.by_weights);
+    operands.sums = extra_output(call, extra.sums);
+    operands.product = extra_output(call, extra.product);
+    operands.extra = extra_output(call, extra.by_weights);
     run_gradient(*job, way, operands, context);
   }
 };
@@ -342,29 +342,29 @@ BackwardCall::BackwardCall(const char* op, const Formula& f, const Tensor& x, co
   else check_matrix(call, "weights", weights);
   if (wanted.without_weight) check_weight_form(call);
   parts_ = call.features() > 0 ? mercer::parts_of(call.formula(), wanted) : PassParts{false, false, false};
-  plan::FurtherSums& further = state_->further;
+  plan::SideSums& side_sums = state_->side_sums;
   if (parts_.sums)
-    for (const std::string& name : wanted.by) further.by.push_back(leaf_named(call.formula(), name));
-  further.product = wanted.product && parts_.product;
-  further.weights = wanted.weights && parts_.weights;
-  further.without_weight = wanted.without_weight;
+    for (const std::string& name : wanted.by) side_sums.by.push_back(leaf_named(call.formula(), name));
+  side_sums.product = wanted.product && parts_.product;
+  side_sums.weights = wanted.weights && parts_.weights;
+  side_sums.without_weight = wanted.without_weight;
   if (call.on_cuda() && state_->has_results()) state_->choose(context);
-  parts_.product = parts_.product && (!wanted.product || further.product);
+  parts_.product = parts_.product && (!wanted.product || side_sums.product);
 }
 
 BackwardCall::~BackwardCall() = default;
 
-void BackwardCall::run(const Tensor& out, const BesideGradient& results) const {
+void BackwardCall::run(const Tensor& out, const ExtraOutputs& results) const {
   const PairCall& call = state_->call;
   std::vector<const Tensor*> inputs{&state_->weights};
   if (state_->v != nullptr) inputs.push_back(state_->v);
   check_result(call, out, {call.m(), call.features()}, inputs);
-  check_beside(call, results, inputs);
+  check_extra(call, results, inputs);
   if (results.product != nullptr)
     check_result(call, *results.product, {call.m(), state_->factors->columns()}, inputs);
   if (call.ends_checked(out)) return;
   if (call.on_cuda()) return state_->run_on_cuda(out, results, context_);
-  mercer::run_on_cpu(call, state_->kind(), state_->further, state_->weights, state_->v, {&out, results},
+  mercer::run_on_cpu(call, state_->kind(), state_->side_sums, state_->weights, state_->v, {&out, results},
                      state_->arguments, context_);
 }
 
@@ -372,16 +372,16 @@ void BackwardCall::run(const Tensor& out, const BesideGradient& results) const {
 
 namespace {
 
-ops::BackwardCall::Wanted wanted_of(const BesideGradient& beside) {
-  return {beside.by, beside.product != nullptr, beside.by_weights != nullptr, beside.without_weight};
+ops::BackwardCall::Wanted wanted_of(const ExtraOutputs& extra) {
+  return {extra.by, extra.product != nullptr, extra.by_weights != nullptr, extra.without_weight};
 }
 
-bool run_whole(const ops::BackwardCall& call, const Tensor& out, const BesideGradient& beside) {
+bool run_whole(const ops::BackwardCall& call, const Tensor& out, const ExtraOutputs& extra) {
   const ops::PassParts parts = call.parts();
   const bool has_any = parts.sums || parts.weights || parts.product;  // none: of no features
-  const bool has_sums = (parts.sums || beside.by.empty()) && (parts.weights || beside.by_weights == nullptr);
-  const bool has_all = has_any && has_sums && (parts.product || beside.product == nullptr);
-  if (has_all) call.run(out, beside);
+  const bool has_sums = (parts.sums || extra.by.empty()) && (parts.weights || extra.by_weights == nullptr);
+  const bool has_all = has_any && has_sums && (parts.product || extra.product == nullptr);
+  if (has_all) call.run(out, extra);
   return has_all;
 }
 
@@ -393,15 +393,15 @@ void product_gradient(const Formula& f, const Tensor& x, const Tensor* z, const 
 }
 
 bool product_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& v,
-                      const Tensor& out, const BesideGradient& beside, const Arguments& arguments, Context& context) {
-  return run_whole({"product_backward", f, x, z, weights, &v, wanted_of(beside), arguments, context}, out, beside);
+                      const Tensor& out, const ExtraOutputs& extra, const Arguments& arguments, Context& context) {
+  return run_whole({"product_backward", f, x, z, weights, &v, wanted_of(extra), arguments, context}, out, extra);
 }
 
 bool pairwise_backward(const Formula& f, const Tensor& x, const Tensor* z, const Tensor& weights, const Tensor& out,
-                       const BesideGradient& beside, const Arguments& arguments, Context& context) {
+                       const ExtraOutputs& extra, const Arguments& arguments, Context& context) {
   const char* op = "pairwise_backward";
-  require(beside.product == nullptr, "{}: there must be no product. Received one.", op);
-  return run_whole({op, f, x, z, weights, nullptr, wanted_of(beside), arguments, context}, out, beside);
+  require(extra.product == nullptr, "{}: there must be no product. Received one.", op);
+  return run_whole({op, f, x, z, weights, nullptr, wanted_of(extra), arguments, context}, out, extra);
 }
 
 }  // namespace mercer

@@ -15,7 +15,7 @@ class BackwardCall {
   /// What is asked for in addition to the gradient.
   struct Wanted {
     std::vector<std::string> by;  // parameters, and "row"
-    bool product = false, weights = false, without_weight = false;  // BesideGradient
+    bool product = false, weights = false, without_weight = false;  // ExtraOutputs
   };
   /// Weights of the rows [..., M, E] and v [..., N, E]; without v those of the pairs [..., M, N]. All that is handed in
   /// must outlive it.
@@ -28,7 +28,7 @@ class BackwardCall {
   /// What of that the pass has; the rest takes calls of its own.
   const PassParts& parts() const { return parts_; }
   /// `results` has what the pass has.
-  void run(const Tensor& out, const BesideGradient& results) const;
+  void run(const Tensor& out, const ExtraOutputs& results) const;
 
  private:
   struct State;

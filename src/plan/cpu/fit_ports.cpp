@@ -89,17 +89,17 @@ class Fit {
       const double off = together({uses_[kind], uses_[other]}) / measured - 1;
       sum += off * off;
     }
-    return sum + error_beside(static_cast<std::size_t>(kind));
+    return sum + error_with_both(static_cast<std::size_t>(kind));
   }
 
   /// The error of a multiplication, an addition and a third kind together: `kind`, or each kind if it is one of both.
-  double error_beside(std::size_t kind) const {
+  double error_with_both(std::size_t kind) const {
     double sum = 0;
     const bool one_of_both = kind == kMultiply || kind == kAdd;
     for (int k : kinds_) {
       const auto other = static_cast<std::size_t>(k);
-      if ((!one_of_both && other != kind) || times_.beside[other] <= 0 || uses_[other].ports == 0) continue;
-      const double off = together({uses_[kMultiply], uses_[kAdd], uses_[other]}) / times_.beside[other] - 1;
+      if ((!one_of_both && other != kind) || times_.with_both[other] <= 0 || uses_[other].ports == 0) continue;
+      const double off = together({uses_[kMultiply], uses_[kAdd], uses_[other]}) / times_.with_both[other] - 1;
       sum += off * off;
     }
     return sum;
@@ -152,7 +152,7 @@ PortTimes times_of(const PortUses& uses) {
     times.alone[a] = uses[a].alone();
     for (std::size_t b = 0; b < kKinds; ++b)
       if (uses[b].ports != 0 && a != b) times.pair[a][b] = together({uses[a], uses[b]});
-    if (a != kMultiply && a != kAdd) times.beside[a] = together({uses[kMultiply], uses[kAdd], uses[a]});
+    if (a != kMultiply && a != kAdd) times.with_both[a] = together({uses[kMultiply], uses[kAdd], uses[a]});
   }
   return times;
 }

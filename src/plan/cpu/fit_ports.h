@@ -16,7 +16,7 @@ namespace mercer::plan {
 struct PortTimes {
   std::array<double, kKinds> alone{};                     // cycles; 0: there is no such instruction
   std::array<std::array<double, kKinds>, kKinds> pair{};  // of one of each; nothing on the diagonal
-  std::array<double, kKinds> beside{};                    // of a multiplication, an addition and one of these
+  std::array<double, kKinds> with_both{};  // of a multiplication, an addition and one of these
 };
 
 /// The times that uses allow.

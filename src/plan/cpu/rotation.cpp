@@ -166,7 +166,7 @@ class Rotator {
 
   /// Registers that a step takes on top of those of its operands and its result, while it runs: for leaves that it
   /// cannot read from memory, and for its parts.
-  int beside(const Instr& instr) const {
+  int extra_registers(const Instr& instr) const {
     int leaves = 0, others = 0;
     for (std::int32_t o : operands(instr)) {
       others += is_step(o);
@@ -188,7 +188,7 @@ class Rotator {
       for (std::int32_t o : operands(p_.code[i]))
         if (is_step(o)) last_[o] = std::max(last_[o], place_[i]);
       if ((vectors_ - 1) * static_cast<int>(steps_.size()) + place_[i] >= 2 * turn_) return -1;
-      scratch = std::max(scratch, beside(p_.code[i]));
+      scratch = std::max(scratch, extra_registers(p_.code[i]));
     }
     // Values that begin to live less those that end at each place; a vector adds what the first one has, n places on.
     const int n = static_cast<int>(steps_.size());

@@ -58,7 +58,7 @@ bool shows_marks(const Expr& phi, const std::vector<Expr>& values) {
 bool shows_marks(const ir::FieldSplit& field) {
   const std::vector<Expr>& values = field.pair_outputs;
   return !std::all_of(values.begin(), values.end(), is_condition) && shows_marks(field.field, values) &&
-         (field.beside.empty() || shows_marks(field.beside, values));
+         (field.extra.empty() || shows_marks(field.extra, values));
 }
 
 }  // namespace
@@ -70,11 +70,11 @@ bool is_condition(const Expr& value) {
 
 bool FieldBeyond::reads_weights() const {
   const auto reads = [](const ir::Program& program) { return reads_site(program, {Site::w}); };
-  return reads(largest) || reads(update) || reads(phi) || reads(beside);
+  return reads(largest) || reads(update) || reads(phi) || reads(extra);
 }
 
 FieldBeyond field_beyond(const ir::FieldSplit& scaled, ir::FieldSplit& field) {
-  if (scaled.again.empty() || scaled.scaled_beside.empty() != field.beside.empty() || !shows_marks(field)) return {};
+  if (scaled.again.empty() || scaled.scaled_extra.empty() != field.extra.empty() || !shows_marks(field)) return {};
   GpuGuard guard;
   const ir::Split split = split_guarded(scaled.again, guarded_outputs(scaled.again, true), {.hoist = false},
                                         Dtype::float64, guard);
@@ -85,15 +85,20 @@ FieldBeyond field_beyond(const ir::FieldSplit& scaled, ir::FieldSplit& field) {
   options.processor = ir::Processor::gpu;
   const auto lower = [&](const Expr& phi) { return phi.empty() ? ir::Program{} : ir::lower({phi}, options); };
   const auto marked = std::find_if_not(field.pair_outputs.begin(), field.pair_outputs.end(), is_condition);
-  FieldBeyond beyond{guard.identity, guard.largest, guard.update, guard.epilogue, lower(scaled.scaled),
-                     lower(scaled.scaled_beside), static_cast<int>(marked - field.pair_outputs.begin())};
-  for (const ir::Program* program : {&beyond.largest, &beyond.update, &beyond.epilogue, &beyond.phi, &beyond.beside})
+  FieldBeyond beyond{guard.identity,
+                     guard.largest,
+                     guard.update,
+                     guard.epilogue,
+                     lower(scaled.scaled),
+                     lower(scaled.scaled_extra),
+                     static_cast<int>(marked - field.pair_outputs.begin())};
+  for (const ir::Program* program : {&beyond.largest, &beyond.update, &beyond.epilogue, &beyond.phi, &beyond.extra})
     if (reads_site(*program, {Site::row, Site::col, Site::index_i, Site::index_j})) return {};
   const std::vector<int> of_values = slots_of(split.params, split.uniforms, field),
                          of_phi = slots_of(scaled.params, scaled.uniforms, field);
   for (ir::Program* program : {&beyond.largest, &beyond.update, &beyond.epilogue})
     take_slots(*program, of_values, field);
-  for (ir::Program* program : {&beyond.phi, &beyond.beside}) take_slots(*program, of_phi, field);
+  for (ir::Program* program : {&beyond.phi, &beyond.extra}) take_slots(*program, of_phi, field);
   return beyond;
 }
 

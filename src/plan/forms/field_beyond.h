@@ -13,7 +13,7 @@ namespace mercer::plan {
 struct FieldBeyond {
   std::vector<double> identity;           // of the scaled sums, then those of all else
   ir::Program largest, update, epilogue;  // as of a guard
-  ir::Program phi, beside;                // read what the epilogue makes, and the amplitude after that
+  ir::Program phi, extra;                // read what the epilogue makes, and the amplitude after that
   int mark = 0;                           // a value of the pair that is marked
   int norms() const { return static_cast<int>(largest.outputs.size()); }
   int values() const { return static_cast<int>(epilogue.outputs.size()); }

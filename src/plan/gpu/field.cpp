@@ -128,9 +128,10 @@ int GpuFieldPlan::product_inputs(bool units) const {
 }
 
 int GpuFieldPlan::product_stages(bool units) const {
-  const std::int64_t beside = units && !of_signs() && table_eighths() > 0 ? ir::power_table_bytes(kFieldPowerBits) : 0;
+  const std::int64_t table_bytes =
+      units && !of_signs() && table_eighths() > 0 ? ir::power_table_bytes(kFieldPowerBits) : 0;
   int stages = 4;
-  while (stages > 1 && product_shared_bytes(stages, units) + beside > problem.device.shared_per_block) --stages;
+  while (stages > 1 && product_shared_bytes(stages, units) + table_bytes > problem.device.shared_per_block) --stages;
   return stages;
 }
 
@@ -175,15 +176,15 @@ std::int64_t few_features_words(const GpuFieldProblem& field) { return field.typ
 std::int64_t count_of(const std::vector<Sides::Stream>& streams) { return static_cast<std::int64_t>(streams.size()); }
 
 /// A factor of the pair is multiplied with its weight, once for all features.
-void plan_beside(GpuFieldPlan& plan, const ir::LowerOptions& options) {
-  const Expr& beside = plan.problem.field.beside;
-  const FieldFactors factors = factors_of(beside, plan.problem.type);
+void plan_extra(GpuFieldPlan& plan, const ir::LowerOptions& options) {
+  const Expr& extra = plan.problem.field.extra;
+  const FieldFactors factors = factors_of(extra, plan.problem.type);
   const auto own = [](const Expr& weight) { return weight.empty() ? Expr(1.0) : weight; };
-  plan.contracted.beside_amplitude =
+  plan.contracted.extra_amplitude =
       ir::lower({factors ? ir::simplify(factors.scale * factors.amplitude) : Expr(1.0)}, options);
-  plan.contracted.beside_value =
-      ir::lower({factors ? ir::simplify(own(factors.weight) * factors.factor) : beside}, options);
-  for (const ir::Program* program : {&plan.contracted.beside_amplitude, &plan.contracted.beside_value}) {
+  plan.contracted.extra_value =
+      ir::lower({factors ? ir::simplify(own(factors.weight) * factors.factor) : extra}, options);
+  for (const ir::Program* program : {&plan.contracted.extra_amplitude, &plan.contracted.extra_value}) {
     plan.reads.row |= reads_site(*program, {ir::Site::row});
     plan.reads.col |= reads_site(*program, {ir::Site::col});
     plan.reads.weights |= reads_site(*program, {ir::Site::w});
@@ -208,9 +209,9 @@ int few_features_rows(const GpuPairPlan& pairs) {
   const bool is_one = pairs.problem.gradient.field->has_one_output();
   const std::int64_t words = few_features_words(field), sums = is_one ? 1 : field.outputs;
   const std::int64_t of_feature = count_of(pairs.sides.x_streams) + !are_points(pairs.sides.x_streams) + 2 * sums;
-  const std::int64_t further = pairs.problem.gradient.field->further_sums();  // with totals of float64
+  const std::int64_t side_sums = pairs.problem.gradient.field->side_sums();  // with totals of float64
   const std::int64_t of_row = pairs.problem.sizes.exact_features * of_feature + pairs.programs.row_slots +
-                              (is_one ? field.outputs : 0) + further * (1 + 2 / words) +
+                              (is_one ? field.outputs : 0) + side_sums * (1 + 2 / words) +
                               kVectorWords / words * (pairs.split.states + sums + field.planes + field.pass.sums);
   std::int64_t rows = kMost;
   while (rows > 1 && rows * of_row * words > kRegisters) rows /= 2;
@@ -264,14 +265,14 @@ void plan_beyond(GpuFieldPlan& plan, const ir::FieldSplit& scaled) {
   const auto is_linear = [&](const Expr& phi) {
     return !phi.empty() && factors_of(phi, plan.problem.type).linear != FieldFactors::Linear::none;
   };
-  if (scaled.again.empty() || is_linear(field.field) || is_linear(field.beside)) return;
+  if (scaled.again.empty() || is_linear(field.field) || is_linear(field.extra)) return;
   plan.beyond = field_beyond(scaled, field);
 }
 
 /// The two fields change places.
-void take_beside(GpuFieldPlan& plan) {
-  std::swap(plan.problem.field.field, plan.problem.field.beside);
-  if (plan.beyond) std::swap(plan.beyond.phi, plan.beyond.beside);
+void take_extra(GpuFieldPlan& plan) {
+  std::swap(plan.problem.field.field, plan.problem.field.extra);
+  if (plan.beyond) std::swap(plan.beyond.phi, plan.beyond.extra);
 }
 
 }  // namespace
@@ -281,7 +282,7 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given,
   plan->problem = given;
   const GpuFieldProblem& problem = plan->problem;
   plan_beyond(*plan, scaled);
-  if (problem.is_beside) take_beside(*plan);
+  if (problem.is_extra) take_extra(*plan);
   if (!problem.field.fold) plan->factors = factors_of(problem.field.field, problem.type);
   ir::LowerOptions options;
   options.type = problem.type;
@@ -295,7 +296,7 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given,
       reads_site(plan->programs.phi, {ir::Site::row}) || reads_site(plan->programs.finish, {ir::Site::row});
   plan->reads.col = reads_site(plan->programs.phi, {ir::Site::col});
   plan->reads.weights = reads_site(plan->programs.phi, {ir::Site::w}) || (plan->beyond && plan->beyond.reads_weights());
-  if (problem.pass.features > 0) plan_beside(*plan, options);
+  if (problem.pass.features > 0) plan_extra(*plan, options);
   if (problem.contraction.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;
     plan->contracted.factor_by_table = ir::lower({plan->factors.factor}, options);

@@ -104,7 +104,7 @@ struct GpuFieldProblem {
   FieldContraction contraction;
   StoredProduct stored;
   FieldPass pass;
-  bool is_beside = false;  // `field.beside` takes the place of the field, which is contracted apart from it
+  bool is_extra = false;  // `field.extra` takes the place of the field, which is contracted apart from it
   PlanDevice device;
 };
 
@@ -124,7 +124,7 @@ struct FieldReads {
 /// Programs of φ in factors.
 struct FactorPrograms {
   ir::Program amplitude, factor, factor_by_table;
-  ir::Program beside_amplitude, beside_value;  // the extra field: a factor of the pair, and what is left
+  ir::Program extra_amplitude, extra_value;  // the extra field: a factor of the pair, and what is left
 };
 
 struct GpuFieldPlan {
@@ -154,7 +154,7 @@ struct GpuFieldPlan {
   /// Columns of coefficients of that pass.
   int columns() const { return problem.weights == FieldWeights::Kind::matrix ? 0 : problem.outputs; }
   /// Sums of a pass, in addition to its results.
-  int further_sums() const {
+  int side_sums() const {
     return problem.pass.sums + (problem.pass.with_product ? problem.outputs : 0) + problem.pass.features;
   }
   /// Coefficients of one pass.

@@ -40,7 +40,7 @@ Expr without_duplicates(const Expr& amplitude, const Expr& at_zero) {
 
 std::vector<Expr> values_of(const GpuFieldPlan& field) {
   std::vector<Expr> values = field.problem.field.pair_outputs;
-  if (!field.problem.field.beside.empty()) return values;  // the field of w need not be zero where the points are equal
+  if (!field.problem.field.extra.empty()) return values;  // the field of w need not be zero where the points are equal
   const bool is_factor = values.size() == 1 && field.factors && has_value_as_factor(field.factors.amplitude);
   if (field.is_linear() && field.of_differences() && is_factor)
     values[0] = without_duplicates(values[0], 0.0);

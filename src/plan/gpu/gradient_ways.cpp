@@ -41,18 +41,18 @@ Refusal too_small(const Request& request, const Costs& costs, const char* others
   return {"pairs times features", costs.tensor_cores_from, work};
 }
 
-ir::FieldSplit field_of(Planner& planner, const FurtherSums& further) {
-  return field_of(planner.formula().expression, planner.derivative(), further);
+ir::FieldSplit field_of(Planner& planner, const SideSums& side_sums) {
+  return field_of(planner.formula().expression, planner.derivative(), side_sums);
 }
 
 /// The fields with their units, of a formula or of one whose amplitude the caller gives.
-ir::FieldSplit scaled_field_of(Planner& planner, const FurtherSums& further) {
+ir::FieldSplit scaled_field_of(Planner& planner, const SideSums& side_sums) {
   const double most = ir::most_scale(Dtype::float64);
   const PlannedFormula formula = planner.formula();
   if (formula.form == ir::Form::fold) return {};
   if (formula.form == ir::Form::field)
     return ir::split_amplitude_field(formula.expression, false, {.most_scale = most});
-  return field_of(formula.expression, planner.derivative(), further, most);
+  return field_of(formula.expression, planner.derivative(), side_sums, most);
 }
 
 /// What all plans of pairs start from: one kernel serves parameters that are numbers and those that are arrays.
@@ -65,14 +65,14 @@ GpuPairProblem pairs_problem(const Request& request, Consumer consumer) {
 template <class... Parts>
 std::string key_of(const char* what, const Request& request, Planner& planner, const Parts&... parts) {
   return cache_key(what, planner.formula().key, planner.costs_key(), request.type, request.points,
-                   request.device.capability, request.device.shared_per_block, request.gradient.further.names(),
+                   request.device.capability, request.device.shared_per_block, request.gradient.side_sums.names(),
                    parts...);
 }
 
 /// Pairs whose gradient multiplies the points z, and which a matrix weighs: a product of both.
 Considered matrix_times_points(const Request& request, const Costs& costs, Planner& planner) {
   const GradientRequest& gradient = request.gradient;
-  if (gradient.weights != Kind::matrix || gradient.further.any())
+  if (gradient.weights != Kind::matrix || gradient.side_sums.any())
     return Refusal{"no matrix weighs the pairs, or the pass has more than the gradient"};
   if (planner.formula().form != ir::Form::pairs) return kOfOwnField;
   if (planner.derivative()->op != ir::Op::z) return Refusal{"the derivative by x is not z, as that of sum(x*z) is"};
@@ -92,21 +92,21 @@ Considered matrix_times_points(const Request& request, const Costs& costs, Plann
 }
 
 GpuFieldProblem few_features_field(const Request& request) {
-  const FurtherSums& further = request.gradient.further;
+  const SideSums& side_sums = request.gradient.side_sums;
   GpuFieldProblem field;
   field.type = request.type;
   field.outputs = few_features_outputs(weights_of(request), request.k);
   field.pass.few_features = true;
   field.weights = request.gradient.weights;
-  field.pass.sums = static_cast<int>(further.by.size());
-  field.pass.with_product = further.product;
-  field.pass.features = further.weights ? static_cast<int>(request.k) : 0;
+  field.pass.sums = static_cast<int>(side_sums.by.size());
+  field.pass.with_product = side_sums.product;
+  field.pass.features = side_sums.weights ? static_cast<int>(request.k) : 0;
   field.device.capability = request.device.capability;
   return field;
 }
 
 Considered few_features(const Request& request, const Costs&, Planner& planner) {
-  const FurtherSums& further = request.gradient.further;
+  const SideSums& side_sums = request.gradient.side_sums;
   if (planner.formula().form != ir::Form::pairs) return kOfOwnField;
   if (request.k < 1 || request.k > kFewFeatures) return Refusal{"more than 16 features, or none"};
   if (request.gradient.converts) return Refusal{"the matrix that weighs the pairs is not of the computing type"};
@@ -116,14 +116,14 @@ Considered few_features(const Request& request, const Costs&, Planner& planner) 
   GpuFieldProblem field = few_features_field(request);
   const std::string key = key_of("field of few features", request, planner, problem.sizes.exact_features,
                                  field.outputs, field.weights);
-  GradientPlan plan{.product = further.product};
+  GradientPlan plan{.product = side_sums.product};
   plan.pairs = planner.pairs(key, [&] {
-    field.field = field_of(planner, further);
+    field.field = field_of(planner, side_sums);
     field.planes = static_cast<int>(field.field.pair_outputs.size());
     problem.outputs = field.field.pair_outputs;
-    add_outputs(problem.outputs, planner.formula().expression, further);
+    add_outputs(problem.outputs, planner.formula().expression, side_sums);
     if (problem.outputs.empty()) problem.outputs = {0.0};
-    problem.gradient.field = plan_gpu_field(field, scaled_field_of(planner, further));
+    problem.gradient.field = plan_gpu_field(field, scaled_field_of(planner, side_sums));
     if (problem.gradient.field->beyond) problem.gradient.marked = static_cast<std::uint8_t>(field.planes);
     return plan_gpu_pairs(problem, planner.costs());
   });
@@ -134,16 +134,16 @@ Considered few_features(const Request& request, const Costs&, Planner& planner) 
 }
 
 /// The product with several columns of v goes through tensor cores, too; with one it is a sum like others.
-bool multiplies_columns(const Request& request) { return request.gradient.further.product && request.columns > 1; }
+bool multiplies_columns(const Request& request) { return request.gradient.side_sums.product && request.columns > 1; }
 
 /// The tile of a product that contracts amplitudes with so many columns.
 BilinearTile lowrank_tile(const Request& request, const Costs& costs, std::int64_t columns) {
-  const FurtherSums& further = request.gradient.further;
-  const bool beside = multiplies_columns(request);
+  const SideSums& side_sums = request.gradient.side_sums;
+  const bool has_extra = multiplies_columns(request);
   BilinearTile tile =
       rank_field_tile(request.m, request.n, request.k, rank_outputs(outputs_of(request), columns) * columns,
-                      weights_of(request), request.precision, costs, beside);
-  if (tile) tile.further = static_cast<int>(further.by.size()) + (further.product && !beside);
+                      weights_of(request), request.precision, costs, has_extra);
+  if (tile) tile.side_sums = static_cast<int>(side_sums.by.size()) + (side_sums.product && !has_extra);
   return tile;
 }
 
@@ -151,11 +151,11 @@ BilinearTile lowrank_tile(const Request& request, const Costs& costs, std::int64
 std::optional<Refusal> refuses_lowrank(const Request& request, const Costs& costs) {
   const GradientRequest& gradient = request.gradient;
   if (request.type != Dtype::float32) return kOfFloat64;
-  if (gradient.further.weights || gradient.converts)
+  if (gradient.side_sums.weights || gradient.converts)
     return Refusal{"values are read once more, for sums by w or a matrix of another type: they must be stored"};
   if (request.device.capability != kOfWarpgroups || request.device.by_warps)
     return Refusal{"it needs warpgroups (compute capability 9.0)"};
-  if (multiplies_columns(request) && request.columns > kMostBeside)
+  if (multiplies_columns(request) && request.columns > kMostExtraColumns)
     return Refusal{"the product has more than 16 columns"};
   if (!lowrank_tile(request, costs, request.k + 1)) {
     if (request.precision == Precision::direct) return kIsDirect;
@@ -171,19 +171,19 @@ std::optional<Refusal> refuses_lowrank(const Request& request, const Costs& cost
 /// Null where the formula does not serve.
 std::shared_ptr<const GpuPairPlan> plan_lowrank(const Request& request, const Costs& costs, GpuPairProblem problem,
                                                 int feature_blocks, Planner& planner) {
-  const FurtherSums& further = request.gradient.further;
+  const SideSums& side_sums = request.gradient.side_sums;
   const Expr& formula = planner.formula().expression;
-  auto field = std::make_shared<RankField>(rank_field_of(field_of(planner, further)));
+  auto field = std::make_shared<RankField>(rank_field_of(field_of(planner, side_sums)));
   if (!*field) return nullptr;
   if (field->of_differences) field->amplitude = without_duplicates(field->amplitude, 0.0);
   field->feature_blocks = feature_blocks;
   problem.outputs = {field->amplitude};
-  add_outputs(problem.outputs, formula, further);
+  add_outputs(problem.outputs, formula, side_sums);
   problem.product = lowrank_tile(request, costs, field->columns(request.k));
   // The tile has the points' sums, of which some value must be made: of functions linear in them one nobody asks for.
-  if (!ir::reads_pairs(field->amplitude) && !further.any()) {
+  if (!ir::reads_pairs(field->amplitude) && !side_sums.any()) {
     problem.outputs.push_back(formula);
-    problem.product.further = 1;
+    problem.product.side_sums = 1;
   }
   problem.use.columns = problem.product.wide;
   problem.gradient.rank_field = std::move(field);
@@ -200,7 +200,7 @@ Considered grad_lowrank(const Request& request, const Costs& costs, Planner& pla
   const std::string key =
       key_of("field that weighs products", request, planner, problem.sizes, lowrank_tile(request, costs, request.k),
              lowrank_tile(request, costs, request.k + 1), feature_blocks);
-  GradientPlan plan{.product = request.gradient.further.product};
+  GradientPlan plan{.product = request.gradient.side_sums.product};
   plan.pairs = planner.pairs(key, [&] { return plan_lowrank(request, costs, problem, feature_blocks, planner); });
   if (!plan.pairs)
     return Refusal{"phi is no amplitude times x - z, or z, whose sum over the features is a product of two matrices"};
@@ -261,8 +261,8 @@ ir::FieldSplit weighed(ir::FieldSplit field) {
   const auto weigh = [](Expr& phi, std::size_t values) {
     if (!phi.empty()) phi = ir::leaf(ir::Op::pair_value, static_cast<int>(values)) * phi;
   };
-  for (Expr* const phi : {&field.field, &field.beside}) weigh(*phi, field.pair_outputs.size());
-  for (Expr* const phi : {&field.scaled, &field.scaled_beside}) weigh(*phi, field.again.size());
+  for (Expr* const phi : {&field.field, &field.extra}) weigh(*phi, field.pair_outputs.size());
+  for (Expr* const phi : {&field.scaled, &field.scaled_extra}) weigh(*phi, field.again.size());
   return field;
 }
 
@@ -271,29 +271,28 @@ ir::FieldSplit weighed_field(const Request& request, Planner& planner) {
   const PlannedFormula formula = planner.formula();
   if (formula.form == ir::Form::fold) return ir::split_fold(formula.expression);
   if (formula.form == ir::Form::field) return amplitude_field(formula.expression, request.type);
-  const ir::FieldSplit field = field_of(planner, request.gradient.further);
+  const ir::FieldSplit field = field_of(planner, request.gradient.side_sums);
   return has_weight_plane(request) ? weighed(field) : field;
 }
 ir::FieldSplit weighed_scaled_field(const Request& request, Planner& planner) {
-  const ir::FieldSplit field = scaled_field_of(planner, request.gradient.further);
+  const ir::FieldSplit field = scaled_field_of(planner, request.gradient.side_sums);
   const bool weighs = has_weight_plane(request) && planner.formula().form == ir::Form::pairs;
   return weighs && !field.again.empty() ? weighed(field) : field;
 }
 
 KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, Planner& planner,
-                                  bool is_beside = false) {
+                                  bool is_extra = false) {
   const PlannedFormula formula = planner.formula();
   GpuFieldProblem problem = field_problem(request, use, planner.costs());
-  const FurtherSums& further = request.gradient.further;
-  const std::string key =
-      cache_key(is_beside ? "field beside" : "field", formula.form, has_weight_plane(request), further.without_weight,
-                further.weights, formula.key, problem.type, problem.outputs, problem.contraction.product_outputs,
-                problem.contraction.cluster, problem.thread_features, problem.contraction.linear,
-                problem.contraction.doubles, problem.stored.columns_of_doubles, problem.device.capability,
-                problem.device.shared_per_block);
+  const SideSums& side_sums = request.gradient.side_sums;
+  const std::string key = cache_key(
+      is_extra ? "extra field" : "field", formula.form, has_weight_plane(request), side_sums.without_weight,
+      side_sums.weights, formula.key, problem.type, problem.outputs, problem.contraction.product_outputs,
+      problem.contraction.cluster, problem.thread_features, problem.contraction.linear, problem.contraction.doubles,
+      problem.stored.columns_of_doubles, problem.device.capability, problem.device.shared_per_block);
   return planner.field(key, [&] {
     problem.field = weighed_field(request, planner);
-    problem.is_beside = is_beside;
+    problem.is_extra = is_extra;
     const bool has_plane = formula.reads_amplitude || has_weight_plane(request);
     problem.planes = static_cast<int>(problem.field.pair_outputs.size()) + has_plane;
     return plan_gpu_field(problem, weighed_scaled_field(request, planner));
@@ -310,9 +309,9 @@ GpuPairProblem values_problem(const Request& request, const Costs& costs) {
 /// Values of the pairs, and the sums that are made of them.
 KeptPlan<GpuPairPlan> values_plan(const Request& request, const Costs& costs, const GpuFieldPlan& field,
                                   Planner& planner) {
-  const FurtherSums& further = request.gradient.further;
+  const SideSums& side_sums = request.gradient.side_sums;
   const PlannedFormula formula = planner.formula();
-  const std::int64_t columns = further.product ? request.columns : 0;
+  const std::int64_t columns = side_sums.product ? request.columns : 0;
   GpuPairProblem problem = values_problem(request, costs);
   const std::string key = key_of("values of a gradient", request, planner, formula.form, problem.arrays.bytes,
                                  problem.product, problem.plane_product, problem.sizes, field.is_linear(),
@@ -321,10 +320,10 @@ KeptPlan<GpuPairPlan> values_plan(const Request& request, const Costs& costs, co
     problem.outputs = values_of(field);
     const auto amplitudes = static_cast<std::uint8_t>(problem.outputs.size());
     if (field.beyond) problem.gradient.marked = amplitudes;
-    if (further.has_sums()) {
-      std::vector<Expr> beside;
-      add_outputs(beside, formula.expression, further);
-      problem.gradient.stored_sums = plan_stored_sums(problem.outputs, beside, columns, request.type);
+    if (side_sums.has_sums()) {
+      std::vector<Expr> side_values;
+      add_outputs(side_values, formula.expression, side_sums);
+      problem.gradient.stored_sums = plan_stored_sums(problem.outputs, side_values, columns, request.type);
       problem.outputs = problem.gradient.stored_sums->split.reductions;
       problem.gradient.first_marked = static_cast<std::uint8_t>(problem.outputs.size() - amplitudes);
       if (!problem.gradient.stored_sums->as_they_are) problem.gradient.marked = 0;
@@ -336,7 +335,7 @@ KeptPlan<GpuPairPlan> values_plan(const Request& request, const Costs& costs, co
 /// Whether the product with v takes less in the pass than by itself; `values`: what the pass stores.
 bool pays_product(const Request& request, const Costs& costs, const GpuPairPlan& values) {
   const auto pays = [&](bool of_products) {
-    return pays_product_beside(costs, request.type, request.k, request.columns, of_products);
+    return pays_product_in_pass(costs, request.type, request.k, request.columns, of_products);
   };
   if (pays(false) == pays(true)) return pays(false);
   return pays(values_tile(request, costs) &&
@@ -345,9 +344,9 @@ bool pays_product(const Request& request, const Costs& costs, const GpuPairPlan&
 
 /// A pass that stores no pairs, but lacks the product with v, comes before those that store them for its sake.
 std::optional<Refusal> refuses_product(const Request& request, const Costs& costs, Planner& planner) {
-  if (!request.gradient.further.product) return {};
+  if (!request.gradient.side_sums.product) return {};
   Request without = request;
-  without.gradient.further.product = false;
+  without.gradient.side_sums.product = false;
   if (!std::holds_alternative<Offer>(grad_lowrank(without, costs, planner))) return {};
   return Refusal{"grad_lowrank without the product with v, and that by itself, take less"};
 }
@@ -370,17 +369,17 @@ std::int64_t stored_bytes(const Request& request, const GpuFieldPlan& field) {
 /// A field and what else its pass has, of values of the pairs that are stored.
 Considered with_values(const Request& request, const Costs& costs, KeptPlan<GpuFieldPlan> field, Planner& planner,
                        const Offer& offer) {
-  const FurtherSums& further = request.gradient.further;
-  GradientPlan plan{.field = std::move(field), .product = further.product};
-  if (further.weights) {
+  const SideSums& side_sums = request.gradient.side_sums;
+  GradientPlan plan{.field = std::move(field), .product = side_sums.product};
+  if (side_sums.weights) {
     // Ranges of z and their rows are those of the gradient's own field.
     const FieldUse use{plan.field->linear ? plan.field->problem.contraction.linear : BilinearTile{},
                        !refuses_contraction(request, costs, planner)};
-    plan.beside = field_plan(request, use, planner, true);
+    plan.extra = field_plan(request, use, planner, true);
   }
-  if (!plan.field->problem.field.pair_outputs.empty() || further.has_sums()) {
+  if (!plan.field->problem.field.pair_outputs.empty() || side_sums.has_sums()) {
     plan.pairs = values_plan(request, costs, *plan.field.plan, planner);
-    if (further.product && !pays_product(request, costs, *plan.pairs.plan))
+    if (side_sums.product && !pays_product(request, costs, *plan.pairs.plan))
       return Refusal{"the product with v takes less by itself"};
   }
   Offer complete = offer;

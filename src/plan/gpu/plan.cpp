@@ -222,7 +222,7 @@ void add_mixed_pipes(GpuPairPlan& plan) {
 /// The products of a plan whose tile serves what they leave to it: regions of 64 x 64 pairs, or the whole fold over n.
 Bilinear on_tensor_cores(const GpuPairPlan& plan) {
   const GpuPairProblem& problem = plan.problem;
-  const auto outputs = static_cast<std::size_t>(1 + problem.product.further + (problem.product.beside > 0));
+  const auto outputs = static_cast<std::size_t>(1 + problem.product.side_sums + (problem.product.extra > 0));
   const bool serves = problem.product && !problem.product.of_values && problem.outputs.size() == outputs;
   const Bilinear found = serves ? bilinear_of(plan.split) : Bilinear{};
   const bool is_number = problem.type == Dtype::float64 || std::isnormal(static_cast<float>(found.factor));

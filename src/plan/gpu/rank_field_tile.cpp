@@ -17,7 +17,7 @@ bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns, const Gradien
 }
 
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
-                             const FieldWeights& weights, Precision precision, const Costs& costs, bool beside) {
+                             const FieldWeights& weights, Precision precision, const Costs& costs, bool has_extra) {
   constexpr std::int64_t kUnit = 32, kMultiple = 8;
   // What registers hold next to two sums of products: of 64 columns of the matrix, and of 128. Without weights there is
   // one.
@@ -33,14 +33,14 @@ BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std
   tile.weight_units = factor_units(factors);
   tile.weight_matrix = weights.of_matrix();
   const bool weighs = tile.weight_units > 0 || tile.weight_matrix;
-  if (beside) tile.beside = static_cast<int>(round_up(factors, kMultiple));
+  if (has_extra) tile.extra = static_cast<int>(round_up(factors, kMultiple));
   tile.wide = static_cast<int>(
       round_up(ceil_div(columns, ceil_div(columns, weighs ? kColumnsOfPass : kWideColumns)), kMultiple));
   const bool is_brief = k <= 2 * kUnit && tile.weight_units <= kMostResidentUnits;
   if (is_brief) {
     tile.brief = static_cast<int>(ceil_div(k, kUnit));
     tile.resident = true;
-    if (weighs && tile.wide + tile.beside > kFewColumnsOfPass) tile.columns = 64, tile.stages = 6;
+    if (weighs && tile.wide + tile.extra > kFewColumnsOfPass) tile.columns = 64, tile.stages = 6;
   } else if (weighs) {
     tile.columns = 64;
   } else if (tile.wide > kColumnsOfFourStages) {

@@ -17,8 +17,8 @@ inline constexpr std::int64_t kFactorsOfUnit = 32, kMostFactorUnits = 32;
 inline int factor_units(std::int64_t factors) {
   return factors <= 1 ? 0 : static_cast<int>(std::min(ceil_div(factors, kFactorsOfUnit), kMostFactorUnits));
 }
-/// Columns of v, more than one, whose product a pass yields as well (BilinearTile::beside).
-inline constexpr std::int64_t kMostBeside = 16;
+/// Columns of v, more than one, whose product a pass yields as well (BilinearTile::extra).
+inline constexpr std::int64_t kMostExtraColumns = 16;
 /// Outputs of a pass with single factors, each with so many columns.
 std::int64_t rank_outputs(std::int64_t outputs, std::int64_t columns);
 /// Whether so many outputs take less time than of stored amplitudes (plan/gpu/field.h).
@@ -27,6 +27,6 @@ bool pays_rank_outputs(std::int64_t outputs, std::int64_t columns, const Gradien
 /// pay.
 BilinearTile rank_field_tile(std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t columns,
                              const FieldWeights& weights, Precision precision, const Costs& costs,
-                             bool beside = false);
+                             bool has_extra = false);
 
 }  // namespace mercer::plan

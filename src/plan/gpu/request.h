@@ -6,7 +6,7 @@
 #include "mercer/device.h"
 #include "mercer/pairwise.h"
 #include "mercer/tensor.h"
-#include "plan/backward/further_sums.h"
+#include "plan/backward/side_sums.h"
 #include "plan/gpu/field.h"
 #include "plan/ways.h"
 
@@ -29,7 +29,7 @@ struct GradientRequest {
   FieldWeights::Kind weights = FieldWeights::Kind::coefficients;
   bool converts = false;  // a matrix of weights is not of the computing type
   StoredValues matrix = StoredValues::padded;  // how it lies
-  FurtherSums further;
+  SideSums side_sums;
 };
 
 /// Points on both sides as the kernels walk them: of an output that is stored by columns the sides are swapped.

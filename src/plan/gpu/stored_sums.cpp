@@ -10,8 +10,8 @@ namespace mercer::plan {
 
 int columns_at_once(std::int64_t columns) { return columns <= 1 ? 1 : columns <= 4 ? 4 : 16; }
 
-bool pays_product_beside(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns, bool of_products) {
-  const BesideCosts& own = costs.beside;
+bool pays_product_in_pass(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns, bool of_products) {
+  const ExtraCosts& own = costs.extra;
   if (of_products) return columns <= own.products_columns;
   const int at_once = columns_at_once(columns);
   const double launch =
@@ -19,11 +19,12 @@ bool pays_product_beside(const Costs& costs, Dtype type, std::int64_t k, std::in
   return launch * static_cast<double>(ceil_div(columns, std::int64_t{at_once})) < product_time(costs, type, k, columns);
 }
 
-std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes, const std::vector<Expr>& beside,
-                                                   std::int64_t columns, Dtype type) {
+std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes,
+                                                   const std::vector<Expr>& side_values, std::int64_t columns,
+                                                   Dtype type) {
   auto plan = std::make_shared<StoredSums>();
   std::vector<Expr> values = amplitudes;
-  for (const Expr& value : beside) values.push_back(ir::simplify(value));
+  for (const Expr& value : side_values) values.push_back(ir::simplify(value));
   // Sums that leave the range before their values do would be stored too late for that.
   const bool guarded = !guarded_outputs(values).sums.empty();
   if (!guarded) plan->split = ir::split_values(values);
@@ -34,12 +35,13 @@ std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& ampl
     plan->split.reductions.assign(first, values.end());
     plan->split.reductions.insert(plan->split.reductions.end(), values.begin(), first);
     for (std::size_t v = 0; v < values.size(); ++v)
-      plan->split.values.push_back(ir::leaf(ir::Op::pair_value, static_cast<int>((v + beside.size()) % values.size())));
+      plan->split.values.push_back(
+          ir::leaf(ir::Op::pair_value, static_cast<int>((v + side_values.size()) % values.size())));
   }
   plan->type = type;
   plan->amplitudes = static_cast<int>(amplitudes.size());
   plan->product = columns > 0;
-  plan->sums = static_cast<int>(beside.size()) - plan->product;
+  plan->sums = static_cast<int>(side_values.size()) - plan->product;
   plan->columns = columns_at_once(columns);
   ir::LowerOptions options;
   options.type = type;

@@ -31,15 +31,16 @@ struct StoredSums {
   int states() const { return sums + (product ? columns : 0); }
 };
 
-/// `beside`: sums, then the value of the product where that is wanted of `columns` columns, else 0.
-std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes, const std::vector<Expr>& beside,
-                                                   std::int64_t columns, Dtype type);
+/// `side_values`: sums, then the value of the product where that is wanted of `columns` columns, else 0.
+std::shared_ptr<const StoredSums> plan_stored_sums(const std::vector<Expr>& amplitudes,
+                                                   const std::vector<Expr>& side_values, std::int64_t columns,
+                                                   Dtype type);
 
 /// Columns of v that are added up at once, of so many in all.
 int columns_at_once(std::int64_t columns);
 
 /// Whether the product with v is better in the pass of such a field than by itself; `of_products`: whose values are
 /// functions of a product of matrices.
-bool pays_product_beside(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns, bool of_products);
+bool pays_product_in_pass(const Costs& costs, Dtype type, std::int64_t k, std::int64_t columns, bool of_products);
 
 }  // namespace mercer::plan

@@ -79,8 +79,9 @@ bool serves(const GpuPairPlan& plan, const GpuTile& tile, GpuPairPlan& tried) {
   if (tile == plan.tile) return true;
   if (!is_written_for(plan, tile) || !same_bits(plan, tile) || !fits_registers(plan, tile)) return false;
   tried.tile = tile;
-  const std::int64_t beside = kStatic + (plan.pipes.alternative_eighths > 0 ? ir::power_table_bytes(kPowerBits) : 0);
-  return tried.shared_bytes(1 << 20) + beside <= plan.problem.device.shared_per_block;
+  const std::int64_t fixed_bytes =
+      kStatic + (plan.pipes.alternative_eighths > 0 ? ir::power_table_bytes(kPowerBits) : 0);
+  return tried.shared_bytes(1 << 20) + fixed_bytes <= plan.problem.device.shared_per_block;
 }
 
 /// A list without repeats of what serves.

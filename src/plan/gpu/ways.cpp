@@ -30,7 +30,7 @@ Considered ask(const Way& way, bool is_forced, const Request& request, const Cos
 
 Request without_product(const Request& request) {
   Request without = request;
-  without.gradient.further.product = false;
+  without.gradient.side_sums.product = false;
   return without;
 }
 
@@ -92,7 +92,7 @@ Choice choose(const Request& request, const Costs& costs, const ForcedWays& forc
     Considered said = ask(*way, is_forced, request, costs, planner);
     if (Offer* offer = std::get_if<Offer>(&said)) return {way, std::move(*offer)};
   }
-  if (request.gradient.further.product) return choose(without_product(request), costs, forced, planner);
+  if (request.gradient.side_sums.product) return choose(without_product(request), costs, forced, planner);
   fail_forced(request, forced, consider_all(request, costs, forced, planner));
 }
 
@@ -106,7 +106,7 @@ WayRecord consider_all(const Request& request, const Costs& costs, const ForcedW
     if (record.taken == nullptr && may_be_taken && std::holds_alternative<Offer>(record.rows.back().said))
       record.taken = way;
   }
-  if (record.taken != nullptr || !request.gradient.further.product) return record;
+  if (record.taken != nullptr || !request.gradient.side_sums.product) return record;
   record = consider_all(without_product(request), costs, forced, planner);
   record.without_product = true;
   return record;

@@ -40,7 +40,7 @@ struct StoredPlan {
 /// A gradient: kernels of the pairs do all, or store values that a field is contracted with.
 struct GradientPlan {
   KeptPlan<GpuPairPlan> pairs = {};      // none where the field reads no values of pairs but the caller's
-  KeptPlan<GpuFieldPlan> field = {}, beside = {};  // none where `pairs` do all; of the sums by w
+  KeptPlan<GpuFieldPlan> field = {}, extra = {};  // none where `pairs` do all; of the sums by w
   bool product = false;                  // the product with v is among the results
   /// A matrix that weighs the pairs is multiplied with the points z.
   bool by_points() const { return field && field->problem.stored.of_product; }

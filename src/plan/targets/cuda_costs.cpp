@@ -78,7 +78,7 @@ constexpr Costs kH200{
     .differences = {.features = 128, .busy = 0.9, .symmetric_rounds = 24, .slots = 3},
     .epilogue = {.instructions = 20, .slots = 28, .gradient_slots = 64, .row_instructions = 8},
     // Reckoned: sixteen columns from whole backwards with and without a product, fewer by multiply-adds and bytes.
-    .beside = {.one = 1.8, .four = 2.5, .sixteen = 4.5, .doubles = 2, .products_columns = 4},
+    .extra = {.one = 1.8, .four = 2.5, .sixteen = 4.5, .doubles = 2, .products_columns = 4},
     .gradient = {.least_points = 256,
                  .product_features = 96,
                  .linear_rows = 256,

@@ -91,7 +91,7 @@ void cholesky_of(const DenseJob& job, const DenseArray& a, const DenseArray& out
     const Matrix<T> target = item<T>(job, out, matrix);
     if (failed != 0) return fill(target, nan_of<T>());
     if (factor.data != target.data) copy(factor, target, triangle_part(job.lower));
-    clear_beside(target, job.lower);
+    clear_other_half(target, job.lower);
   });
 }
 

@@ -71,7 +71,7 @@ void multiply_turned(const Lapack& lapack, Matrix<T> m, Matrix<T> b, T* scratch)
   if (n <= kDenseTriangle) {
     const Matrix<T> dense = packed_columns(scratch, n, n), copied = packed_columns(scratch + n * n, n, k);
     copy(m, dense, Part::lower);
-    clear_beside(dense, true);
+    clear_other_half(dense, true);
     copy(b, copied);
     return lapack.gemm(true, false, n, k, n, T(1), dense.data, n, copied.data, n, T(0), b.data, b.stride());
   }

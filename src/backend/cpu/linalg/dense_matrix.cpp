@@ -167,7 +167,7 @@ void fill(Matrix<T> matrix, T value) {
 }
 
 template <class T>
-void clear_beside(Matrix<T> square, bool keeps_lower) {
+void clear_other_half(Matrix<T> square, bool keeps_lower) {
   if (!goes_down(square)) {
     square = square.transposed();
     keeps_lower = !keeps_lower;
@@ -234,7 +234,7 @@ void swap_rows(Matrix<T> b, const std::int64_t* pivots, std::int64_t count, bool
   template bool all_finite(Matrix<T>, Part);                                             \
   template std::int64_t factor_small(Matrix<T>);                                         \
   template void fill(Matrix<T>, T);                                                      \
-  template void clear_beside(Matrix<T>, bool);                                           \
+  template void clear_other_half(Matrix<T>, bool);                                       \
   template void transpose_in_place(Matrix<T>);                                           \
   template void solve_triangular(const Lapack&, Matrix<T>, bool, bool, bool, Matrix<T>); \
   template void swap_rows(Matrix<T>, const std::int64_t*, std::int64_t, bool);

@@ -56,7 +56,7 @@ template <class T>
 void fill(Matrix<T> matrix, T value);
 /// Zeros above the diagonal, or below it.
 template <class T>
-void clear_beside(Matrix<T> square, bool keeps_lower);
+void clear_other_half(Matrix<T> square, bool keeps_lower);
 template <class T>
 void transpose_in_place(Matrix<T> square);
 

@@ -143,8 +143,8 @@ class DigitPairsRun {
     return fits.load();
   }
 
-  /// Whether more than an eighth of the points have so large features next to their norms that most of their pairs would
-  /// be made again.
+  /// Whether more than an eighth of the points have features so large, next to their norms, that most of their pairs
+  /// would be made again.
   bool are_doubtful() const {
     std::int64_t doubtful = 0;
     for (const DigitSide* side : {&x_, &z_})

@@ -223,7 +223,7 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   SplitArguments split = operands(group, workspace);
   const std::int64_t ld = std::max(group.x_ld, group.z_ld);
   const auto launch_step = [&](const char* name, jit::Dim3 blocks) {
-    launch_overlapping(beside(find_centre_, name, job_), job_, blocks, kThreads, split);
+    launch_overlapping(sibling(find_centre_, name, job_), job_, blocks, kThreads, split);
   };
   if (writes_panels_) {
     launch_step("write_points", {ld / MERCER_IMAGE_ROWS, sides_});
@@ -239,7 +239,7 @@ void SplitProducts::prepare(const PairArguments& group, const Workspace& workspa
   const jit::Dim3 sampled{MERCER_SAMPLED_PAIRS / (kThreads / 32)};
   if (plan.loss.allowance.outputs.empty()) return launch_step("sample_pairs", sampled);
   BilinearArguments arguments = products(group, workspace);
-  launch_overlapping(beside(kernels_.products.tile, "sample_values", job_), job_, sampled, kThreads, arguments);
+  launch_overlapping(sibling(kernels_.products.tile, "sample_values", job_), job_, sampled, kThreads, arguments);
 }
 
 BilinearArguments SplitProducts::products(const PairArguments& group, const Workspace& workspace) const {
@@ -304,7 +304,7 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   pack_left(overlap, workspace);
   launch_overlapping(kernels_.products.repair, job_, {8 * multiprocessors}, kThreads, a, 0, overlap);
   if (tile.areas)
-    launch(beside(kernels_.products.repair, "repair_areas", job_), job_, {multiprocessors}, kAreaThreads,
+    launch(sibling(kernels_.products.repair, "repair_areas", job_), job_, {multiprocessors}, kAreaThreads,
            plan::kRepairAreasBytes, a);
   launch_overlapping(kernels_.common.tile, job_, {plan.tile.min_blocks * multiprocessors}, plan.tile.threads(), a,
                      plan.shared_bytes(job_.features), overlap);
@@ -326,12 +326,12 @@ void SplitProducts::find(PairArguments& part, const PairPlace& first, const Work
 }
 
 void SplitProducts::multiply(const BilinearArguments& products, const Workspace& workspace,
-                             const ColumnsBeside& beside) const {
+                             const ExtraColumns& extra) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   if (v_ && plan.rates())
     v_->write_powers(products, columns_of_v(products.pairs, workspace), workspace);
   else if (v_)
-    v_->write(products.pairs, columns_of_v(products.pairs, workspace), workspace, beside);
+    v_->write(products.pairs, columns_of_v(products.pairs, workspace), workspace, extra);
   launch_products(kernels_.products.tile, plan, job_, products, products.pairs.splits);
 }
 

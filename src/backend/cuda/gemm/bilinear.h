@@ -31,8 +31,7 @@ class SplitProducts : public MatrixProducts {
   /// What their tile is told of a group.
   BilinearArguments products(const PairArguments& group, const Workspace& workspace) const;
   /// The products with many columns of v alone, whatever the device found out, and with the extra ones.
-  void multiply(const BilinearArguments& products, const Workspace& workspace,
-                const ColumnsBeside& beside = {}) const;
+  void multiply(const BilinearArguments& products, const Workspace& workspace, const ExtraColumns& extra = {}) const;
   const float* centre(const Workspace& workspace) const { return workspace.at<float>(centre_); }
   SplitState* state(const Workspace& workspace) const { return workspace.at<SplitState>(state_); }
   /// As `products`, for a part whose first points are `first`.

@@ -50,7 +50,7 @@ DoubleArguments DoubleProducts::operands(const PairArguments& a, const Workspace
 }
 
 void DoubleProducts::prepare(const PairArguments& group, const Workspace& workspace) const {
-  const auto step = [&](const char* name) { return beside(start_, name, job_); };
+  const auto step = [&](const char* name) { return sibling(start_, name, job_); };
   DoubleArguments arguments = operands(group, workspace);
   const std::int64_t ld = std::max(group.x_ld, group.z_ld);
   launch(start_, job_, {ceil_div(arguments.k, kThreads / 32)}, kThreads, 0, arguments);

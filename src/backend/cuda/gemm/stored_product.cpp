@@ -70,8 +70,8 @@ void StoredProduct::merge(const FieldArguments& part, std::int64_t first, std::i
   a.splits = static_cast<int>(splits_);
   a.adds = adds ? 1 : 0;
   const std::int64_t tasks = ceil_div(columns, MERCER_MERGED_COLUMNS);
-  const std::int64_t beside = std::min<std::int64_t>(tasks, MERCER_MERGES_BESIDE);
-  launch(merge_, job_, {ceil_div(round_up(tasks, beside) * round_up(a.m, 32), kMergeThreads)}, kMergeThreads, 0, a);
+  const std::int64_t neighbours = std::min<std::int64_t>(tasks, MERCER_MERGE_NEIGHBOURS);
+  launch(merge_, job_, {ceil_div(round_up(tasks, neighbours) * round_up(a.m, 32), kMergeThreads)}, kMergeThreads, 0, a);
 }
 
 }  // namespace mercer::cuda

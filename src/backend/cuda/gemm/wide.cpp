@@ -49,13 +49,13 @@ WideArguments WideOperand::arguments(const BilinearArguments& group, const Plain
 }
 
 void WideOperand::write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace,
-                        const ColumnsBeside& beside) const {
+                        const ExtraColumns& extra) const {
   WideArguments a = arguments(group, v, workspace);
   a.block_bytes = tile_.v_bytes(plan::VPieces::floats);
-  a.beside = beside.data;
-  a.beside_ld = beside.ld;
-  a.beside_columns = beside.columns;
-  a.beside_wide = tile_.beside;
+  a.extra = extra.data;
+  a.extra_ld = extra.ld;
+  a.extra_columns = extra.columns;
+  a.extra_wide = tile_.extra;
   launch_floats(a);
 }
 
@@ -80,11 +80,11 @@ void WideOperand::write_halves(const BilinearArguments& group, const PlainColumn
 }
 
 void WideOperand::launch_floats(const WideArguments& a) const {
-  launch(write_v_, job_, {ceil_div(a.blocks * kColumnThreads * (a.wide + a.beside_wide), kThreads)}, kThreads, 0, a);
+  launch(write_v_, job_, {ceil_div(a.blocks * kColumnThreads * (a.wide + a.extra_wide), kThreads)}, kThreads, 0, a);
 }
 
 void WideOperand::launch_halves(const WideArguments& a) const {
-  launch(beside(write_v_, "write_halves", job_), job_, {ceil_div(a.blocks * a.wide, kThreads)}, kThreads, 0, a);
+  launch(sibling(write_v_, "write_halves", job_), job_, {ceil_div(a.blocks * a.wide, kThreads)}, kThreads, 0, a);
 }
 
 }  // namespace mercer::cuda

@@ -18,7 +18,7 @@ struct PlainColumns {
 };
 
 /// Columns that a second value is multiplied with, so many floats apart.
-struct ColumnsBeside {
+struct ExtraColumns {
   const float* data = nullptr;
   std::int64_t ld = 0;
   int columns = 0;
@@ -34,7 +34,7 @@ class WideOperand {
   WideOperand(const plan::BilinearTile& tile, const PairJob& job, const Options& options, Workspace& workspace);
   /// Makes it, unless pieces of 16 bits have been taken.
   void write(const PairArguments& group, const PlainColumns& v, const Workspace& workspace,
-             const ColumnsBeside& beside = {}) const;
+             const ExtraColumns& extra = {}) const;
   /// As `write`, with the norms of z, for values that are powers of two of products, and v times what those are times.
   void write_powers(const BilinearArguments& group, const PlainColumns& v, const Workspace& workspace) const;
   /// Makes it in pieces of 16 bits (wide_halves.cuh), in the same place: of expanded squares (expanded.h), where they

@@ -53,7 +53,7 @@ FewFeaturesField::FewFeaturesField(const PairKernels& kernels, const PairJob& jo
   const std::int64_t sums = field_.has_one_output() ? 1 : pass;
   const bool adds = field_.has_one_output() && pass < operands.outputs;
   if (splits_ > 1 || adds) partial_ = workspace.add(splits_ * sums * job.x.count * job.features * size_);
-  if (field_.further_sums() > 0) further_ = workspace.add(splits_ * field_.further_sums() * job.x.count * size_);
+  if (field_.side_sums() > 0) side_sums_at_ = workspace.add(splits_ * field_.side_sums() * job.x.count * size_);
 }
 
 void FewFeaturesField::run() const {
@@ -104,10 +104,10 @@ void FewFeaturesField::contract(std::int64_t first, std::int64_t count) const {
   field.out_row = is_partial ? k : operands_.out_row_stride;
   field.out_feature = is_partial ? 1 : operands_.out_feature_stride;
   field.out_split = sums * m * k;
-  a.further = workspace_.at<>(further_);
+  a.side_sums = workspace_.at<>(side_sums_at_);
   launch(kernels_.common.tile, job_, {tiles_, splits_}, plan::kFewFeaturesThreads,
          plan::few_features_bytes(*kernels_.plan), a);
-  finish_further(first, count);
+  finish_side_sums(first, count);
   if (!is_partial) return;
   SumArguments sum{workspace_.at<>(partial_),
                    out,
@@ -124,16 +124,16 @@ void FewFeaturesField::contract(std::int64_t first, std::int64_t count) const {
 }
 
 /// Sums of all passes are added up; each pass has columns of the product.
-void FewFeaturesField::finish_further(std::int64_t first, std::int64_t count) const {
+void FewFeaturesField::finish_side_sums(std::int64_t first, std::int64_t count) const {
   const std::int64_t m = job_.x.count, sums = field_.problem.pass.sums;
   const auto add_up = [&](std::int64_t from, std::int64_t outputs, void* out, std::int64_t output_stride,
                           std::int64_t row_stride, bool adds) {
     if (outputs == 0) return;
-    SumArguments sum{workspace_.at<char>(further_) + from * m * size_,
+    SumArguments sum{workspace_.at<char>(side_sums_at_) + from * m * size_,
                      out,
                      m,
                      1,
-                     field_.further_sums() * m,
+                     field_.side_sums() * m,
                      output_stride,
                      row_stride,
                      0,
@@ -144,8 +144,8 @@ void FewFeaturesField::finish_further(std::int64_t first, std::int64_t count) co
   };
   add_up(0, sums, operands_.sums.data, operands_.sums.first_stride, operands_.sums.second_stride, first > 0);
   const std::int64_t features = field_.problem.pass.features;
-  add_up(field_.further_sums() - features, features, operands_.beside.data, operands_.beside.first_stride,
-         operands_.beside.second_stride, first > 0);
+  add_up(field_.side_sums() - features, features, operands_.extra.data, operands_.extra.first_stride,
+         operands_.extra.second_stride, first > 0);
   if (!field_.problem.pass.with_product) return;
   char* const out = static_cast<char*>(operands_.product.data) + first * operands_.product.second_stride * size_;
   add_up(sums, count, out, operands_.product.second_stride, operands_.product.first_stride, false);

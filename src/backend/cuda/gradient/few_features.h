@@ -17,7 +17,7 @@ class FewFeaturesField {
  private:
   FewFeaturesArguments arguments() const;
   void contract(std::int64_t first, std::int64_t count) const;
-  void finish_further(std::int64_t first, std::int64_t count) const;
+  void finish_side_sums(std::int64_t first, std::int64_t count) const;
 
   const PairKernels& kernels_;
   const plan::GpuFieldPlan& field_;
@@ -27,7 +27,7 @@ class FewFeaturesField {
   Panels panels_;
   ParamTable params_;
   PlainPanel x_, z_, row_, col_, coefs_, weights_;  // those without an array are not read
-  std::int64_t size_ = 4, tiles_ = 0, splits_ = 1, partial_ = 0, further_ = 0;
+  std::int64_t size_ = 4, tiles_ = 0, splits_ = 1, partial_ = 0, side_sums_at_ = 0;
 };
 
 }  // namespace mercer::cuda

@@ -75,7 +75,7 @@ FieldProductArguments FieldProducts::arguments(const FieldArguments& field, cons
 }
 
 void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspace) const {
-  const auto step = [&](const char* name) { return beside(kernels_.contraction.operands, name, job_); };
+  const auto step = [&](const char* name) { return sibling(kernels_.contraction.operands, name, job_); };
   FieldProductArguments a = arguments(rows, workspace);
   if (job_.rehearsal() == nullptr)
     check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.marks), 0,
@@ -102,7 +102,7 @@ void FieldProducts::prepare(const FieldArguments& rows, const Workspace& workspa
 void FieldProducts::measure_points(const FieldProductArguments& a) const {
   if (job_.rehearsal() != nullptr) return;
   check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.refused), 0, 1, job_.stream()), job_.op);
-  launch(beside(kernels_.contraction.rows, "measure_points", job_), job_, {job_.features}, kRowThreads, 0, a);
+  launch(sibling(kernels_.contraction.rows, "measure_points", job_), job_, {job_.features}, kRowThreads, 0, a);
 }
 
 void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t number) const {
@@ -118,7 +118,7 @@ void FieldProducts::measure_coefs(FieldProductArguments pass, std::int64_t numbe
 
 void FieldProducts::run_units(FieldProductArguments& a, std::int64_t splits) const {
   const plan::GpuFieldPlan& plan = *kernels_.plan;
-  const Kernel examine = beside(kernels_.contraction.rows, "examine_amplitudes", job_);
+  const Kernel examine = sibling(kernels_.contraction.rows, "examine_amplitudes", job_);
   launch(examine, job_, {ceil_div(a.field.m, kBlockRows), ranges_}, kRowThreads, 0, a);
   launch(kernels_.contraction.rows, job_, {ceil_div(a.field.m, kJudgedRows)}, kRowThreads, 0, a);
   launch(kernels_.contraction.units, job_, {blocks(a.field.m), splits}, kThreads,

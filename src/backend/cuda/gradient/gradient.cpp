@@ -68,14 +68,14 @@ PairJob contraction_of(const PairJob& job, const FieldJob& operands) {
 
 /// The fields of a gradient: its own, and an extra one, of the same values of the pairs, or null.
 struct FieldsOfPairs {
-  const FieldKernels *own, *beside;
+  const FieldKernels *own, *extra;
 
   template <class Use>
   void each(const FieldJob& operands, const Use& use) const {
     use(*own, FieldResult{operands.out, operands.out_output_stride, operands.out_row_stride,
                           operands.out_feature_stride});
-    if (beside != nullptr)
-      use(*beside, FieldResult{operands.beside.data, 0, operands.beside.second_stride, operands.beside.first_stride});
+    if (extra != nullptr)
+      use(*extra, FieldResult{operands.extra.data, 0, operands.extra.second_stride, operands.extra.first_stride});
   }
 };
 
@@ -177,7 +177,7 @@ class FieldLaunch {
     PairWeightArguments a{};
     a.out = workspace_.at<>(place);
     a.n = count;
-    launch(beside(weights_, "write_ones", job_), job_, {ceil_div(count, kFieldThreads)}, kFieldThreads, 0, a);
+    launch(sibling(weights_, "write_ones", job_), job_, {ceil_div(count, kFieldThreads)}, kFieldThreads, 0, a);
   }
 
   void scale_rows(const FieldResult& of) const {
@@ -188,7 +188,7 @@ class FieldLaunch {
     a.n = job_.features;
     a.out_row = of.row_stride;
     a.out_column = of.feature_stride;
-    launch(beside(weights_, "scale_rows", job_), job_, {ceil_div(a.m * a.n, kFieldThreads)}, kFieldThreads, 0, a);
+    launch(sibling(weights_, "scale_rows", job_), job_, {ceil_div(a.m * a.n, kFieldThreads)}, kFieldThreads, 0, a);
   }
 
   void lay_out_panels(const plan::StoredSums* sums) {
@@ -331,7 +331,7 @@ FieldJob at(const FieldJob& operands, const PairJob& job, std::int64_t index) {
   one.out = output(operands.out, operands.out_batch_strides);
   one.sums.data = output(operands.sums.data, operands.sums.batch_strides);
   one.product.data = output(operands.product.data, operands.product.batch_strides);
-  one.beside.data = output(operands.beside.data, operands.beside.batch_strides);
+  one.extra.data = output(operands.extra.data, operands.extra.batch_strides);
   return one;
 }
 
@@ -388,7 +388,7 @@ plan::StoredValues lie_of(const PairJob& job, const JobOperand& matrix) {
 }
 
 void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands,
-              const FieldKernels* beside) {
+              const FieldKernels* extra) {
   const JobScope scope(job);
   const InPlace in_place(pairs, field, job, operands);
   Workspace workspace;
@@ -416,7 +416,7 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
       const FieldJob of_points = points_of(own, range.first);
       workspace.reuse();
       const PairJob contraction = contraction_of(points, of_points);
-      FieldLaunch launch(pairs, {field, beside}, points, contraction, of_points, in_place, range, workspace);
+      FieldLaunch launch(pairs, {field, extra}, points, contraction, of_points, in_place, range, workspace);
       if (!workspace.take(job)) return;
       launch.run();
     }

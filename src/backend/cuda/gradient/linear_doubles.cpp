@@ -62,7 +62,7 @@ LinearDoublesArguments LinearDoubles::arguments(const FieldArguments& field, std
 }
 
 void LinearDoubles::launch_step(const char* name, std::int64_t blocks, LinearDoublesArguments& a) const {
-  launch(beside(kernels_.contraction.linear, name, job_), job_, {blocks}, kThreads, 0, a);
+  launch(sibling(kernels_.contraction.linear, name, job_), job_, {blocks}, kThreads, 0, a);
 }
 
 void LinearDoubles::prepare(const FieldArguments& all, const PlainPanel& coefs, const PointRows& x,

@@ -47,14 +47,14 @@ RankFieldLaunch::RankFieldLaunch(const PairKernels& kernels, const PairJob& job,
   most_ = workspace.add(results * kFloat);
   v_ = workspace.add(results_ * columns * z_ld * kFloat);
   shares_ = workspace.add(z_ld * kFloat);
-  further_sums_ = tile.further;
-  is_idle_ = further_sums_ > 0 && operands.sums.data == nullptr && operands.product.data == nullptr;
+  side_sums_ = tile.side_sums;
+  is_idle_ = side_sums_ > 0 && operands.sums.data == nullptr && operands.product.data == nullptr;
   if (is_idle_) idle_ = workspace.add(x_ld * kFloat);
-  if (tile.beside > 0) beside_columns_ = operands.outputs;
-  partial_ = workspace.add(splits_ * (results_ * columns + further_sums_ + beside_columns_) * x_ld * kFloat);
+  if (tile.extra > 0) extra_columns_ = operands.outputs;
+  partial_ = workspace.add(splits_ * (results_ * columns + side_sums_ + extra_columns_) * x_ld * kFloat);
   times_ = workspace.add(z_ld * kFloat);
-  if (further_sums_ > 0) further_ = workspace.add(splits_ * further_sums_ * x_ld * kFloat);
-  if (beside_columns_ > 0) beside_ = workspace.add(splits_ * beside_columns_ * x_ld * kFloat);
+  if (side_sums_ > 0) side_sums_at_ = workspace.add(splits_ * side_sums_ * x_ld * kFloat);
+  if (extra_columns_ > 0) extra_ = workspace.add(splits_ * extra_columns_ * x_ld * kFloat);
   spread_ = workspace.add(splits_ * x_ld * kFloat);
   left_ = workspace.add((job.x.count + 1) * static_cast<std::int64_t>(sizeof(unsigned)));
 }
@@ -105,11 +105,11 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   a.partial = workspace_.at<float>(partial_);
   a.spread = workspace_.at<float>(spread_);
   a.times = workspace_.at<float>(times_);
-  a.further = workspace_.at<float>(further_);
-  a.beside = workspace_.at<float>(beside_);
-  a.beside_columns = static_cast<int>(beside_columns_);
-  a.with_product = operands_.product.data != nullptr && beside_columns_ == 0 ? 1 : 0;
-  a.summed = further_sums_ - a.with_product;
+  a.side_sums = workspace_.at<float>(side_sums_at_);
+  a.extra = workspace_.at<float>(extra_);
+  a.extra_columns = static_cast<int>(extra_columns_);
+  a.with_product = operands_.product.data != nullptr && extra_columns_ == 0 ? 1 : 0;
+  a.summed = side_sums_ - a.with_product;
   a.sums = is_idle_ ? workspace_.at<float>(idle_) : static_cast<float*>(operands_.sums.data);
   a.product = static_cast<float*>(operands_.product.data);
   a.sums_first = operands_.sums.first_stride;
@@ -125,7 +125,7 @@ RankFieldArguments RankFieldLaunch::arguments() const {
 
 void RankFieldLaunch::launch_step(const char* name, jit::Dim3 grid, std::int64_t shared_bytes,
                                   const RankFieldArguments& a) const {
-  launch(beside(steps_, name, job_), job_, grid, kThreads, shared_bytes, a);
+  launch(sibling(steps_, name, job_), job_, grid, kThreads, shared_bytes, a);
 }
 
 void RankFieldLaunch::run() const {
@@ -163,7 +163,7 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   products.shares = a.shares;
   products.spread = workspace_.at<float>(spread_);
   products.times = a.times;
-  products.further = workspace_.at<float>(further_);
+  products.side_sums = workspace_.at<float>(side_sums_at_);
   products.weights = a.weights;
   products.weights_row = a.weights_row;
   products.weights_column = a.weights_column;
@@ -172,7 +172,7 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   const std::int64_t along = std::min(a.weights_row, a.weights_column);
   const std::int64_t across = std::max(a.weights_row, a.weights_column);
   products.weights_whole = a.weights != nullptr && has_whole_lines(matrix.array, along, across) ? 1 : 0;
-  products.beside = workspace_.at<float>(beside_);
+  products.extra = workspace_.at<float>(extra_);
   PairArguments& pairs = products.pairs;
   pairs.v_ld = a.v_ld;
   const std::int64_t width = a.outputs * field_.columns(job_.features);
@@ -182,26 +182,26 @@ void RankFieldLaunch::contract(const RankFieldArguments& a) const {
     pairs.columns = static_cast<int>(std::min<std::int64_t>(tile.wide, width - first));
     pairs.out = workspace_.at<float>(partial_) + first * a.partial_ld;
     // One pass makes the product with v.
-    products.beside_columns = first == 0 ? a.beside_columns : 0;
-    ColumnsBeside beside;
-    if (products.beside_columns > 0) beside = {a.columns, a.columns_ld, a.beside_columns};
-    products_.multiply(products, workspace_, beside);
+    products.extra_columns = first == 0 ? a.extra_columns : 0;
+    ExtraColumns extra;
+    if (products.extra_columns > 0) extra = {a.columns, a.columns_ld, a.extra_columns};
+    products_.multiply(products, workspace_, extra);
   }
   launch_step("finish_rows", {ceil_div(job_.x.count, kFinishPoints)},
               job_.features * (kFinishPoints + 1) * kFloat, a);
   const bool plain = plan::are_points(kernels_.plan->sides.x_streams) &&
                      plan::are_points(kernels_.plan->sides.z_streams);
   const std::int64_t factors = operands_.by_matrix ? 0 : operands_.has_rows() ? a.factors : 1;
-  const std::int64_t floats = job_.features * (MERCER_PANEL + 1) +
-                              kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + factors +
-                                       (tile.beside > 0 ? 2 : 1) * MERCER_PANEL);
+  const std::int64_t floats =
+      job_.features * (MERCER_PANEL + 1) +
+      kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + factors + (tile.extra > 0 ? 2 : 1) * MERCER_PANEL);
   RankFieldArguments left = a;  // of one output
   left.factors = static_cast<int>(factors);
   for (int o = 0; o < a.outputs; ++o) {
     if (a.columns != nullptr) left.columns = a.columns + o * a.columns_ld;
     left.field.out = static_cast<float*>(a.field.out) + o * a.field.out_output;
     launch(kernels_.common.tile, job_, {left.row_blocks}, kThreads, floats * kFloat, left);
-    launch(beside(kernels_.common.tile, "merge_rows", job_), job_, {job_.hardware().multiprocessors}, kThreads, 0,
+    launch(sibling(kernels_.common.tile, "merge_rows", job_), job_, {job_.hardware().multiprocessors}, kThreads, 0,
            left);
   }
 }

@@ -34,8 +34,8 @@ class RankFieldLaunch {
   std::int64_t splits_ = 1, results_ = 1, pass_ = 1;  // ranges of n; outputs of a pass; its factors
   std::int64_t row_scales_ = 0, column_scales_ = 0, most_ = 0, weights_scale_ = 0;
   std::int64_t v_ = 0, shares_ = 0, partial_ = 0, spread_ = 0, left_ = 0;
-  std::int64_t further_sums_ = 0, beside_columns_ = 0;  // in addition to the gradient
-  std::int64_t times_ = 0, further_ = 0, beside_ = 0;
+  std::int64_t side_sums_ = 0, extra_columns_ = 0;  // in addition to the gradient
+  std::int64_t times_ = 0, side_sums_at_ = 0, extra_ = 0;
   bool is_idle_ = false;  // nobody asks for the side sum, which is at idle_ then
   std::int64_t idle_ = 0;
 };

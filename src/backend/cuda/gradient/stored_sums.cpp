@@ -28,7 +28,7 @@ StoredSumsLaunch::StoredSumsLaunch(const PairKernels& kernels, const PairJob& jo
 
 StoredSumArguments StoredSumsLaunch::arguments(const StoredPlanes& planes, std::int64_t first, std::int64_t rows,
                                                const Workspace& workspace) const {
-  const auto result = [&](const FieldJob::Further& of, std::int64_t row_stride) -> void* {
+  const auto result = [&](const FieldJob::ExtraOutput& of, std::int64_t row_stride) -> void* {
     return of.data == nullptr ? nullptr : static_cast<char*>(of.data) + first * row_stride * size_;
   };
   StoredSumArguments a{};
@@ -67,7 +67,7 @@ void StoredSumsLaunch::run(const StoredPlanes& planes, std::int64_t first, std::
     a.stores = from + plan_.columns >= columns ? 1 : 0;
     a.columns = workspace.at<char>(column_factors_.place) + from * column_factors_.ld * size_;
     launch(kernels_.common.stored_sums, job_, {ceil_div(rows, kRowsOfBlock), ranges_}, kThreads, 0, a);
-    launch(beside(kernels_.common.stored_sums, "add_ranges", job_), job_, {ceil_div(rows, kThreads), plan_.states()},
+    launch(sibling(kernels_.common.stored_sums, "add_ranges", job_), job_, {ceil_div(rows, kThreads), plan_.states()},
            kThreads, 0, a);
     if (plan_.product) a.product = static_cast<char*>(a.product) + plan_.columns * a.product_column * size_;
   }

@@ -174,7 +174,7 @@ void solve_by_factor(DenseRun& run, DenseChunk chunk, const DenseHome& home, con
 bool lu_by_blocks(const DenseJob& job) {
   const CudaDevice* const planned = job.queue->rehearsal != nullptr ? job.queue->rehearsal->device : nullptr;
   const CudaDevice& device = planned != nullptr ? *planned : cuda_device(job.device);
-  const std::int64_t from = job.matrices == 1 ? job.costs.lu.from : std::max(job.costs.lu.from, kMostBeside + 1);
+  const std::int64_t from = job.matrices == 1 ? job.costs.lu.from : std::max(job.costs.lu.from, kMostSideBySide + 1);
   const bool wanted =
       job.type == Dtype::float32 && job.rows == job.cols && job.order >= std::max<std::int64_t>(from, 1);
   return wanted && SplitLu::serves(device, job.order);

@@ -77,7 +77,7 @@ void DenseRun::add_buffer(std::size_t device_bytes, std::size_t host_bytes) {
 
 void DenseRun::add_lanes() {
   lane_bytes_ = workspace_.bytes() - lane_start_;
-  if (together_ || std::max(job_.rows, job_.cols) > kMostBeside) return;
+  if (together_ || std::max(job_.rows, job_.cols) > kMostSideBySide) return;
   const std::int64_t lanes = std::min(job_.matrices, kLanes);
   workspace_.add(checked_product({lanes - 1, lane_bytes_}));
   for (std::int64_t lane = 1; lane < lanes && place_.rehearsal() == nullptr; ++lane)

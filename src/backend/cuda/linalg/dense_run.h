@@ -25,7 +25,7 @@
 namespace mercer::cuda {
 
 /// Up to this order matrices of a batch go through lanes side by side; larger ones fill a device alone.
-inline constexpr std::int64_t kMostBeside = 4096;
+inline constexpr std::int64_t kMostSideBySide = 4096;
 
 struct DenseChunk {
   std::int64_t first = 0, count = 0;

@@ -51,7 +51,7 @@ ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const
   launch(kernels_.pipes.expand, job_, {1}, kWarp * job_.features, 0, values);
   const std::int64_t longest = std::max(group.x_ld, round_up(group.z_ld, kPointsOfTile));
   const auto of_points = [&](const char* name) {
-    launch(beside(kernels_.pipes.expand, name, job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0,
+    launch(sibling(kernels_.pipes.expand, name, job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0,
            values);
   };
   of_points("expand_points");

@@ -226,8 +226,8 @@ class FoldLaunch {
   void launch_merge(const MergeArguments& a) const {
     const bool is_product = kernels_.plan->problem.consumer == plan::Consumer::product;
     const std::int64_t tasks = ceil_div(a.columns, is_product ? MERCER_MERGED_COLUMNS : 1);
-    const std::int64_t beside = std::min<std::int64_t>(tasks, MERCER_MERGES_BESIDE);
-    const std::int64_t threads = job_.items * round_up(tasks, beside) * round_up(a.m, 32);
+    const std::int64_t neighbours = std::min<std::int64_t>(tasks, MERCER_MERGE_NEIGHBOURS);
+    const std::int64_t threads = job_.items * round_up(tasks, neighbours) * round_up(a.m, 32);
     launch(kernels_.common.merge, job_, {ceil_div(threads, 128)}, 128, 0, a);
   }
 

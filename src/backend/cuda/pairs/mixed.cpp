@@ -141,14 +141,14 @@ void MixedPipes::prepare(const PairArguments& one, const MixedArguments& mixed, 
           .write_narrow(members.params, members.numbers, none);
     }
     const Kernel allow =
-        kernels_.first.values ? kernels_.first.values->allow : beside(kernels_.pipes.integers, "allow", job_);
+        kernels_.first.values ? kernels_.first.values->allow : sibling(kernels_.pipes.integers, "allow", job_);
     launch_overlapping(allow, job_, {1}, kWarp, members);
   }
   const jit::Dim3 blocks{std::max(one.x_ld, one.z_ld) / MERCER_QUANTISED + mixed.sampled_blocks, sides_};
   if (reads_points_)
-    launch_overlapping(beside(find_ranges_, "quantise_points", job_), job_, blocks, kQuantiseThreads, points);
+    launch_overlapping(sibling(find_ranges_, "quantise_points", job_), job_, blocks, kQuantiseThreads, points);
   else
-    launch_overlapping(beside(start_, "quantise", job_), job_, blocks, kQuantiseThreads, mixed);
+    launch_overlapping(sibling(start_, "quantise", job_), job_, blocks, kQuantiseThreads, mixed);
 }
 
 void MixedPipes::launch_tiles(const PairArguments& one, const MixedArguments& mixed, std::int64_t blocks,
@@ -177,7 +177,7 @@ void MixedPipes::launch_differences(const PairArguments& values, const MixedArgu
   const plan::GpuPairPlan& plan = *kernels_.plan;
   if (!plan.packs_pieces()) {
     const std::int64_t panels = std::max(values.x_ld, values.z_ld) / MERCER_DIFFERENCE_PANEL;
-    launch_overlapping(beside(start_, "write_pieces", job_), job_, {panels, ceil_div(mixed.k, kPiecesFeatures), 2},
+    launch_overlapping(sibling(start_, "write_pieces", job_), job_, {panels, ceil_div(mixed.k, kPiecesFeatures), 2},
                        kPiecesThreads, mixed);
   }
   PairArguments differences = values;

@@ -40,12 +40,12 @@ struct FieldJob {
 
   /// Results that a pass with one output also computes: [..., r, m], sums over n with the weights of the pairs;
   /// [..., m, o], sums of a value with the coefficients; [..., k, m], sums of another field.
-  struct Further {
+  struct ExtraOutput {
     void* data = nullptr;
     std::int64_t first_stride = 0, second_stride = 0;
     std::vector<std::int64_t> batch_strides;
   };
-  Further sums, product, beside;
+  ExtraOutput sums, product, extra;
 
   bool has_rows() const { return rows.array.data != nullptr; }
   bool has_v() const { return v.array.data != nullptr; }
@@ -53,9 +53,9 @@ struct FieldJob {
 };
 /// How kernels that take 16 bytes of a row or column at once read a matrix [M, N]; padded: not where it lies.
 plan::StoredValues lie_of(const PairJob& job, const JobOperand& matrix);
-/// `field` is null where the kernels of `pairs` do all: of few features, or of a linear factor with `rows`. `beside`:
+/// `field` is null where the kernels of `pairs` do all: of few features, or of a linear factor with `rows`. `extra`:
 /// the kernels of the extra field, of the same values of the pairs, where `field` has one.
 void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob& job, const FieldJob& operands,
-              const FieldKernels* beside = nullptr);
+              const FieldKernels* extra = nullptr);
 
 }  // namespace mercer::cuda

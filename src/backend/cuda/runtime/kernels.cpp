@@ -414,7 +414,7 @@ bool take_bare_sums(PairKernels& kernels, const PairRows& rows, jit::FoundBinari
   if (has_arrays(job)) bare->uniforms = load(made->first[1], uniforms->function, job);
   const bool allows = !kernels.plan->loss.allowance.outputs.empty();
   sums->first.values =
-      std::make_shared<BareValues>(kernels.plan, allows ? beside(bare->finish, "allow", job) : Kernel{});
+      std::make_shared<BareValues>(kernels.plan, allows ? sibling(bare->finish, "allow", job) : Kernel{});
   bare->sums = sums;
   kernels.first.bare = bare;
   for (std::size_t i = 0; i < rows.size(); ++i)

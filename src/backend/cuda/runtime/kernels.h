@@ -218,7 +218,7 @@ Kernel kron_finish_kernel(Dtype out, const PairJob& job);
 void require_no_capture(const PairJob& job);
 
 /// Another kernel of the same module; in a rehearsal, which loads nothing, an empty one.
-inline Kernel beside(const Kernel& kernel, const char* name, const PairJob& job) {
+inline Kernel sibling(const Kernel& kernel, const char* name, const PairJob& job) {
   return job.rehearsal() != nullptr ? Kernel{} : Kernel{kernel.module, &kernel.module->function(name)};
 }
 

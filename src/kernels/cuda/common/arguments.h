@@ -9,7 +9,7 @@
 #define MERCER_QUANTISED 32  // points of a block that makes integers of their values
 #define MERCER_IMAGE_ROWS 32  // points of a block of an operand image (split_operands.cuh)
 #define MERCER_MERGED_COLUMNS 8  // of products, by a thread (merge.cuh)
-#define MERCER_MERGES_BESIDE 4   // warps that have neighbouring columns of the same rows
+#define MERCER_MERGE_NEIGHBOURS 4   // warps that have neighbouring columns of the same rows
 #define MERCER_NO_PRODUCTS 0xffffffffu
 // Whether pieces of 16 bits carry the values: no, since nobody asked or sizes forbid it; yes; no, since a tile found
 // values out of range; no, since a sample did.
@@ -299,12 +299,12 @@ struct BilinearArguments {
   const float* shares;  // [z ld] what the columns of v have of a sum of squares
   float* spread;        // [split][partial_ld] these sums
   const float* times;  // [z ld] what the values of side sums are multiplied with
-  float* further;  // [split][side sum][partial_ld]
+  float* side_sums;  // [split][side sum][partial_ld]
   const float *weights, *weights_scale;  // [m][n] a matrix in place of those products; what it is multiplied with
   long long weights_row, weights_column;
   int weights_whole;    // 16 bytes of it can be read at once, along the axis whose neighbours lie together
-  float* beside;        // [split][column][partial_ld] the product of one more value, with columns of its own
-  int beside_columns;   // 0: this pass makes none
+  float* extra;  // [split][column][partial_ld] the product of one more value, with columns of its own
+  int extra_columns;  // 0: this pass makes none
   struct KeptImage kept;
 };
 
@@ -317,10 +317,10 @@ struct WideArguments {
   struct SplitState* split;  // told of the largest |v| by halves; floats are written as well where these are not
                              // taken; or null
   const float *norm, *norm_tail, *scale;  // of the points n, which follow in the image of powers of two; or null
-  const float* beside;  // [column][beside_ld] of columns after those
-  long long n, v_row, v_column, beside_ld, blocks;  // blocks of 32 points
+  const float* extra;  // [column][extra_ld] of columns after those
+  long long n, v_row, v_column, extra_ld, blocks;  // blocks of 32 points
   int columns, wide;                      // there are; in the image
-  int beside_columns, beside_wide;
+  int extra_columns, extra_wide;
   int by_fours;                           // the order of points for stored values (wide_stored.cuh)
   int block_bytes;                        // of 32 points in the image
 };
@@ -389,7 +389,7 @@ struct FewFeaturesArguments {
   const void* weights;          // [m][n] a matrix in their place
   long long weights_row, weights_column;
   int weights_whole;            // 16 bytes of a row of it can be read at once
-  void* further;  // [range][side sum][m]
+  void* side_sums;  // [range][side sum][m]
 };
 
 // Amplitudes of a row: the largest, the sum of those that are equal to it, and of the others (field_rows.cuh).
@@ -488,9 +488,9 @@ struct RankFieldArguments {
   // Side sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Products of a
   // value with each of several factors are extra columns.
   float* times;  // [z ld] what the values of side sums are multiplied with
-  const float* further;  // [split][side sum][partial_ld]
-  const float* beside;                 // [split][beside_columns][partial_ld]
-  int summed, with_product, beside_columns;
+  const float* side_sums;  // [split][side sum][partial_ld]
+  const float* extra;  // [split][extra_columns][partial_ld]
+  int summed, with_product, extra_columns;
   float *sums, *product;               // where they go, or null
   long long sums_first, sums_row, product_row, product_column;
   unsigned* left;                      // number of the rows that are left to differences, then these rows

@@ -11,15 +11,15 @@ extern "C" __global__ void merge_ranges(const __grid_constant__ MergeArguments a
   if (a.state != nullptr && a.state->rated != a.rated) return;
   const i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   const int tasks = (a.columns + TOGETHER - 1) / TOGETHER;
-  const int beside = tasks < MERCER_MERGES_BESIDE ? tasks : MERCER_MERGES_BESIDE;
-  const i64 rows = (a.m + 31) / 32 * 32, per_group = rows * ((tasks + beside - 1) / beside * beside);
+  const int neighbours = tasks < MERCER_MERGE_NEIGHBOURS ? tasks : MERCER_MERGE_NEIGHBOURS;
+  const i64 rows = (a.m + 31) / 32 * 32, per_group = rows * ((tasks + neighbours - 1) / neighbours * neighbours);
   const i64 group = at / per_group, rest = at % per_group;
   i64 groups = 1;
   for (int axis = 0; axis < a.groups.count; ++axis) groups *= a.groups.extent[axis];
   if (group >= groups) return;
-  const i64 strip = rest / (32 * beside);  // 32 rows of `beside` tasks
+  const i64 strip = rest / (32 * neighbours);  // 32 rows of `neighbours` tasks
   const i64 m = strip % (rows / 32) * 32 + rest % 32;
-  const i64 first = (strip / (rows / 32) * beside + rest / 32 % beside) * TOGETHER;
+  const i64 first = (strip / (rows / 32) * neighbours + rest / 32 % neighbours) * TOGETHER;
   if (m >= a.m || first >= a.columns) return;
   OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, group) + m * a.out_row + first * a.out_column;
 #if CONSUMER == 1

@@ -17,7 +17,7 @@
 #define VALUES_BYTES (CONSUMER == 0 ? 2048 : WIDE ? 0 : CONSUMER == 1 ? 64 * COLUMNS : CONSUMER == 2 ? 256 : 768)
 // What the epilogue reads of a column; POWERS have theirs with v.
 #define COLUMN_PLANES \
-  (POWERS ? 0 : POINT_PLANES + COL_SLOTS + (SPREADS ? 1 + (FURTHER > 0) : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
+  (POWERS ? 0 : POINT_PLANES + COL_SLOTS + (SPREADS ? 1 + (SIDE_SUMS > 0) : CONSUMER == 1 && !WIDE ? COLUMNS : 0))
 // Rows of the columns' planes. Tensor cores read eight planes of v at a time: eight floats more, and none collide.
 #define V_BY_PRODUCTS (CONSUMER == 1 && COLUMNS > 4 && !WIDE)
 #define PLANE_ROW (TILE_N + (V_BY_PRODUCTS ? 8 : 0))

@@ -67,13 +67,13 @@ struct FoldStrip {
   MERCER_METHOD bool has(const PairArguments& p, int j, int q) const { return n0 + own + 8 * j + q < p.n; }
 };
 
-struct NoFurther {
+struct NoSideValues {
   MERCER_METHOD void operator()(int, const REAL (&)[OUTPUTS]) const {}
 };
-// Sums become values: [j][h][q], as in sums_of_pairs. further(place, outputs): of those after the first one.
-template <class Further = NoFurther>
+// Sums become values: [j][h][q], as in sums_of_pairs. side_values(place, outputs): of those after the first one.
+template <class SideValues = NoSideValues>
 MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)[2][ROW_SLOTS + 1], const float* params,
-                                   const PairArguments& p, const FoldStrip& strip, const Further& further = {}) {
+                                   const PairArguments& p, const FoldStrip& strip, const SideValues& side_values = {}) {
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     float col_slots[2][COL_SLOTS + 1];
@@ -91,7 +91,7 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)
         epilogue(outputs, &values[j * 4 + h * 2 + q], row_slots[h], col_slots[q], params,
                  (REAL)(strip.m + 8 * h + p.i_offset), (REAL)(strip.n0 + strip.own + 8 * j + q + p.j_offset),
                  (REAL)p.features);
-        further(j * 4 + h * 2 + q, outputs);
+        side_values(j * 4 + h * 2 + q, outputs);
         values[j * 4 + h * 2 + q] = outputs[0];
       }
   }
@@ -159,10 +159,10 @@ MERCER_INLINE float value_at_zero(const PairArguments& p, const float* params) {
 }
 
 // The values of a strip from its sums; pairs that cancel are computed again where that matters.
-template <class Further = NoFurther>
+template <class SideValues = NoSideValues>
 MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const PointNorm (&x)[2], const PairArguments& p,
                                 const FoldStrip& strip, i64 m, int column, const float (&row_slots)[2][ROW_SLOTS + 1],
-                                const float* params, bool allowed, const Further& further = {}) {
+                                const float* params, bool allowed, const SideValues& side_values = {}) {
   u32 far = 0;
   if constexpr (HAS_ALLOWANCE) {
     const float slack = slack_of_pairs(params);
@@ -174,6 +174,6 @@ MERCER_INLINE void strip_values(float (&values)[16], const float* sum, const Poi
     const u32 mask = sums_of_pairs(values, sum, x, strip.columns, column);
     if (__any_sync(0xffffffffu, mask != 0)) far = repair_pairs(values, p, m, strip.n0 + column, mask);
   }
-  values_of_strip(values, row_slots, params, p, strip, further);
+  values_of_strip(values, row_slots, params, p, strip, side_values);
   if constexpr (GUARDED) take_safe_values(values, p, m, strip.n0 + column, far);
 }

@@ -1,8 +1,8 @@
 // Values of a tile of products, times many columns of v (wide_fold.cuh).
 //
 // SPREADS: their squares times the shares of the columns are added up. WEIGHS: before, they are multiplied with sums of
-// other products, or a matrix (rank_field.cuh). FURTHER: so are more values, which are added up times a plane's.
-// BESIDE: the value after those is multiplied with columns of its own.
+// other products, or a matrix (rank_field.cuh). SIDE_SUMS: so are more values, which are added up times a plane's.
+// EXTRA: the value after those is multiplied with columns of its own.
 #pragma once
 
 #include "common/arguments.h"
@@ -88,7 +88,7 @@ struct Consumer {
   // SPREADS alone has these.
   float spread[2];  // rows m and m + 8
   bool allowed;     // no sum of values needs a test
-  float further[FURTHER + 1][2];
+  float side_sums[SIDE_SUMS + 1][2];
 
   MERCER_METHOD void weigh(float (&values)[16], int strip) {
 #pragma unroll
@@ -121,18 +121,18 @@ struct Consumer {
   MERCER_METHOD void store(const BilinearArguments& a, i64 m, const Walk& walk) const {
     store_rows(a.spread + walk.split * a.pairs.partial_ld, spread, a, m, walk);
 #pragma unroll
-    for (int f = 0; f < FURTHER; ++f)
-      store_rows(a.further + (walk.split * FURTHER + f) * a.pairs.partial_ld, further[f], a, m, walk);
+    for (int f = 0; f < SIDE_SUMS; ++f)
+      store_rows(a.side_sums + (walk.split * SIDE_SUMS + f) * a.pairs.partial_ld, side_sums[f], a, m, walk);
   }
   // Adds the values of side sums of the strip's pair `place`, which counts if it is there.
-  MERCER_METHOD void add_further(float (&sums)[FURTHER + 1][2], int place, const REAL (&outputs)[OUTPUTS], int strip,
-                                 const FoldStrip& columns, bool is_there) const {
-    if (FURTHER == 0 || !is_there) return;
+  MERCER_METHOD void add_side_sums(float (&sums)[SIDE_SUMS + 1][2], int place, const REAL (&outputs)[OUTPUTS],
+                                   int strip, const FoldStrip& columns, bool is_there) const {
+    if (SIDE_SUMS == 0 || !is_there) return;
     const int plane = (POINT_PLANES + COL_SLOTS + 1) * PLANE_ROW;
     float times = shared_float(columns.columns + (plane + columns.own + place / 4 * 8 + place % 2) * 4);
     if (WEIGHS) times *= weights[strip * 16 + place];
 #pragma unroll
-    for (int f = 0; f < FURTHER; ++f) {
+    for (int f = 0; f < SIDE_SUMS; ++f) {
       float& sum = sums[f][place / 2 % 2];
       sum = mul_add(outputs[1 + f], times, sum);
     }
@@ -166,9 +166,9 @@ struct Consumer {
     if (SPREADS && walk.starts_sum()) {
       spread[0] = spread[1] = 0;
 #pragma unroll
-      for (int f = 0; f < FURTHER; ++f) further[f][0] = further[f][1] = 0;
+      for (int f = 0; f < SIDE_SUMS; ++f) side_sums[f][0] = side_sums[f][1] = 0;
     }
-    float of_tile[FURTHER + 1][2] = {};
+    float of_tile[SIDE_SUMS + 1][2] = {};
     if (!SPREADS)
       allowed = false;  // powers of two are all that has an allowance
     else if (walk.starts_range())
@@ -176,11 +176,11 @@ struct Consumer {
     const auto make = [&](float (&values)[16], int strip, int) {
       const FoldStrip place = {shared.columns, strip * 32 + lane % 4 * 2, m + lane / 4, walk.n0};
       strip_values(values, sum + strip * 16, x, p, place, m, strip * 32, row_slots, params, allowed,
-                   [&](int at, const REAL (&outputs)[OUTPUTS]) {
-                     if (!SPREADS || (!FURTHER && !BESIDE)) return;
+                   [&](int at, const REAL(&outputs)[OUTPUTS]) {
+                     if (!SPREADS || (!SIDE_SUMS && !EXTRA)) return;
                      const bool is_there = whole || place.has(p, at / 4, at % 2);
-                     add_further(of_tile, at, outputs, strip, place, is_there);
-                     if constexpr (BESIDE > 0) sums.beside[at] = is_there ? outputs[1 + FURTHER] : 0.0f;
+                     add_side_sums(of_tile, at, outputs, strip, place, is_there);
+                     if constexpr (EXTRA > 0) sums.extra[at] = is_there ? outputs[1 + SIDE_SUMS] : 0.0f;
                    });
       if (!whole) {
 #pragma unroll
@@ -194,9 +194,9 @@ struct Consumer {
     };
     sums.add_tile(a, shared, m + lane / 4, walk, make, [](int, i64) { return 1.0f; });
 #pragma unroll
-    for (int f = 0; f < FURTHER; ++f) {
-      further[f][0] += of_tile[f][0];
-      further[f][1] += of_tile[f][1];
+    for (int f = 0; f < SIDE_SUMS; ++f) {
+      side_sums[f][0] += of_tile[f][0];
+      side_sums[f][1] += of_tile[f][1];
     }
     if (SPREADS && walk.ends_sum()) store(a, m + lane / 4, walk);
   }

@@ -10,7 +10,7 @@
 // Tensor cores truncate what they accumulate, at every instruction, so sums of 32 columns start at zero, small products
 // first, and are added up in float32.
 //
-// BESIDE: as many columns more of the image are multiplied with a second value of the pairs (rank_field.cuh). Its
+// EXTRA: as many columns more of the image are multiplied with a second value of the pairs (rank_field.cuh). Its
 // pieces are needed no longer than until those of the first one are made.
 #pragma once
 
@@ -20,14 +20,14 @@
 #include "gemm/bilinear_walk.cuh"
 #include "gemm/wide_pieces.cuh"
 
-#define BESIDE_SUMS (BESIDE > 0 ? BESIDE / 2 : 1)
+#define EXTRA_SUMS (EXTRA > 0 ? EXTRA / 2 : 1)
 
 template <class Shared>
 struct WideSums {
   float total[WIDE / 2];
-  // BESIDE alone has these.
-  float beside[16];  // second values of the strip, which `make` gives too
-  float total_beside[BESIDE_SUMS];
+  // EXTRA alone has these.
+  float extra[16];  // second values of the strip, which `make` gives too
+  float extra_total[EXTRA_SUMS];
   Ring<V_STAGES> ring;
 
   MERCER_METHOD WideSums() : ring{0, 0} {}
@@ -41,7 +41,7 @@ struct WideSums {
 #pragma unroll
       for (int i = 0; i < WIDE / 2; ++i) total[i] = 0;
 #pragma unroll
-      for (int i = 0; i < BESIDE / 2; ++i) total_beside[i] = 0;
+      for (int i = 0; i < EXTRA / 2; ++i) extra_total[i] = 0;
     }
     Pieces pieces;
     float part[WIDE / 2];
@@ -55,10 +55,10 @@ struct WideSums {
       // The products of the strip before were on their way meanwhile.
       if (strip > 0) end(part, pieces, shared, before);
       Pieces own;
-      float own_part[BESIDE_SUMS];
-      if constexpr (BESIDE > 0) {
+      float own_part[EXTRA_SUMS];
+      if constexpr (EXTRA > 0) {
         barrier_wait(shared.v_full(stage), ring.parity);
-        own.split(beside);
+        own.split(extra);
         begin(own_part, own, shared, stage, WIDE);
         pieces.split(values);
       } else {
@@ -67,18 +67,18 @@ struct WideSums {
       }
       ring.advance();
       begin(part, pieces, shared, stage, 0);
-      if constexpr (BESIDE > 0) {
+      if constexpr (EXTRA > 0) {
         products_wait<1>();
-        add(total_beside, own_part, own, shared, stage, WIDE);
+        add(extra_total, own_part, own, shared, stage, WIDE);
       }
       before = stage;
     }
     end(part, pieces, shared, before);
     if (!walk.ends_sum()) return;
     store_sums(a.pairs, m, walk, total, factor);
-    if constexpr (BESIDE > 0) {
-      float* const to = a.beside + (i64)walk.split * a.beside_columns * a.pairs.partial_ld;
-      store_columns(to, a.beside_columns, a.pairs, m, walk, total_beside, [](int, i64) { return 1.0f; });
+    if constexpr (EXTRA > 0) {
+      float* const to = a.extra + (i64)walk.split * a.extra_columns * a.pairs.partial_ld;
+      store_columns(to, a.extra_columns, a.pairs, m, walk, extra_total, [](int, i64) { return 1.0f; });
     }
   }
 

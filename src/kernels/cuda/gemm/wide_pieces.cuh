@@ -13,7 +13,7 @@
 #include "gemm/bilinear_walk.cuh"
 
 #define V_STEPS (HALVES ? 2 : 4)
-#define V_COLUMNS (WIDE + BESIDE)  // of the image
+#define V_COLUMNS (WIDE + EXTRA)  // of the image
 #define V_PIECE_BYTES (V_COLUMNS * 32)
 #define V_STEP_BYTES (2 * V_PIECE_BYTES)
 

@@ -4,7 +4,7 @@
 //
 // ONE_OUTPUT: the sum over o of rows[m][o] times these; without COLUMNS, a matrix of weights in place of that sum.
 // SUMMED more sums over n are of other values of the pairs with the same weights, WITH_PRODUCT those of one value
-// with each column of coefficients, and BESIDE those of another field at each feature: the derivative by its w.
+// with each column of coefficients, and EXTRA those of another field at each feature: the derivative by its w.
 //
 //   128 threads x ROWS points m         x of a thread, and its sums of every output and feature, are in registers
 //   64 points n a slice of shared       all threads read the same points z: broadcasts, VECTOR points n a load
@@ -34,8 +34,8 @@
 #define SLICE_ROWS (FIRST_COEF + COLUMNS)
 #define SUM_OUTPUTS (ONE_OUTPUT ? 1 : COLUMNS)
 #define WEIGHT_MATRIX (COLUMNS == 0)
-#define FIRST_BESIDE (SUMMED + (WITH_PRODUCT ? COLUMNS : 0))
-#define FURTHER (FIRST_BESIDE + (BESIDE ? EXACT_FEATURES : 0))
+#define FIRST_EXTRA (SUMMED + (WITH_PRODUCT ? COLUMNS : 0))
+#define SIDE_SUMS (FIRST_EXTRA + (EXTRA ? EXACT_FEATURES : 0))
 // So many features of several points are not kept from one loop to the other.
 #define MOST_KEPT 4
 
@@ -104,8 +104,8 @@ struct FewFeatures {
   const FewFeaturesArguments& a;
   FewRow rows[ROWS];
   REAL sum[SUM_OUTPUTS][ROWS][EXACT_FEATURES], total[SUM_OUTPUTS][ROWS][EXACT_FEATURES];
-  REAL further[FURTHER + 1][ROWS];
-  double further_total[FURTHER + 1][ROWS];
+  REAL side_sums[SIDE_SUMS + 1][ROWS];
+  double side_total[SIDE_SUMS + 1][ROWS];
   FewVector next[ROWS];  // of the matrix of weights, on their way
 
   MERCER_METHOD explicit FewFeatures(const FewFeaturesArguments& arguments) : a(arguments) {
@@ -118,7 +118,7 @@ struct FewFeatures {
 #pragma unroll
         for (int k = 0; k < EXACT_FEATURES; ++k) sum[o][r][k] = total[o][r][k] = 0;
 #pragma unroll
-      for (int i = 0; i < FURTHER; ++i) further[i][r] = 0, further_total[i][r] = 0;
+      for (int i = 0; i < SIDE_SUMS; ++i) side_sums[i][r] = 0, side_total[i][r] = 0;
     }
   }
 
@@ -155,10 +155,10 @@ struct FewFeatures {
   }
 
   // Values after those of the field, of the first `count` of VECTOR points whose coefficients begin at `from`.
-  MERCER_METHOD void add_further(const REAL* from, const REAL (&weights)[ROWS][VECTOR],
-                                 const REAL (&values)[ROWS][VECTOR][OUTPUTS], int count) {
+  MERCER_METHOD void add_side_sums(const REAL* from, const REAL (&weights)[ROWS][VECTOR],
+                                   const REAL (&values)[ROWS][VECTOR][OUTPUTS], int count) {
 #pragma unroll
-    for (int i = 0; i < FIRST_BESIDE; ++i) {
+    for (int i = 0; i < FIRST_EXTRA; ++i) {
       const bool is_column = i >= SUMMED;
       FewVector coef = {};
       if (is_column) coef = *(const FewVector*)(from + (FIRST_COEF + i - SUMMED) * SLICE);
@@ -168,7 +168,7 @@ struct FewFeatures {
 #pragma unroll
         for (int c = 0; c < VECTOR; ++c)
           if (c < count)
-            further[i][r] = mul_add(is_column ? coef.value[c] : weights[r][c], values[r][c][value], further[i][r]);
+            side_sums[i][r] = mul_add(is_column ? coef.value[c] : weights[r][c], values[r][c][value], side_sums[i][r]);
     }
   }
 
@@ -188,13 +188,13 @@ struct FewFeatures {
     const u32 marked = marked_rows();
     if (marked == 0) return;
     const i64 end = (s + 1) * SLICE < a.pairs.n ? (s + 1) * SLICE : a.pairs.n;
-    if constexpr (BESIDE) {
+    if constexpr (EXTRA) {
 #pragma unroll
       for (int k = 0; k < EXACT_FEATURES; ++k)
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
-          REAL& own = further[FIRST_BESIDE + k][r];
-          if ((marked >> r & 1) && own != own) own = (REAL)sum_again<BeyondBeside>(a, rows[r].m, k, 0, s * SLICE, end);
+          REAL& own = side_sums[FIRST_EXTRA + k][r];
+          if ((marked >> r & 1) && own != own) own = (REAL)sum_again<BeyondExtra>(a, rows[r].m, k, 0, s * SLICE, end);
         }
     }
     if (!promotes) return;
@@ -312,13 +312,13 @@ struct FewFeatures {
             weights[0][r][c] = mul_add(rows[r].weights[o], coef.value[c], weights[0][r][c]);
         }
     }
-    add_further(slice + at, weights[0], values, WHOLE ? VECTOR : count);
-    REAL beside_weights[ROWS][VECTOR];
+    add_side_sums(slice + at, weights[0], values, WHOLE ? VECTOR : count);
+    REAL extra_weights[ROWS][VECTOR];
 #pragma unroll
-    for (int r = 0; BESIDE && r < ROWS; ++r)
+    for (int r = 0; EXTRA && r < ROWS; ++r)
 #pragma unroll
       for (int c = 0; c < VECTOR; ++c)
-        beside_weights[r][c] = weights[0][r][c] * beside_amplitude(values[r][c], field_params, features);
+        extra_weights[r][c] = weights[0][r][c] * extra_amplitude(values[r][c], field_params, features);
 #pragma unroll
     for (int r = 0; FACTORS && r < ROWS; ++r)
 #pragma unroll
@@ -347,11 +347,11 @@ struct FewFeatures {
 #pragma unroll
           for (int o = 0; o < SUM_OUTPUTS; ++o)
             if (WHOLE || c < count) sum[o][r][k] = mul_add(weights[o][r][c], own, sum[o][r][k]);
-          if constexpr (BESIDE) {
-            const REAL other = beside(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c],
-                                      field_params, features);
-            REAL& to = further[FIRST_BESIDE + k][r];
-            if (WHOLE || c < count) to = mul_add(beside_weights[r][c], other, to);
+          if constexpr (EXTRA) {
+            const REAL other = extra_phi(rows[r].point[k], z.value[c], weight, rows[r].value, &col[c], values[r][c],
+                                         field_params, features);
+            REAL& to = side_sums[FIRST_EXTRA + k][r];
+            if (WHOLE || c < count) to = mul_add(extra_weights[r][c], other, to);
           }
         }
     }
@@ -369,13 +369,13 @@ struct FewFeatures {
         }
   }
 
-  MERCER_METHOD void promote_further() {
+  MERCER_METHOD void promote_side_sums() {
 #pragma unroll
-    for (int i = 0; i < FURTHER; ++i)
+    for (int i = 0; i < SIDE_SUMS; ++i)
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
-        further_total[i][r] += further[i][r];
-        further[i][r] = 0;
+        side_total[i][r] += side_sums[i][r];
+        side_sums[i][r] = 0;
       }
   }
 
@@ -406,7 +406,7 @@ struct FewFeatures {
       const i64 since = (s - first) % SUM_SLICES;
       const bool promotes = since == SUM_SLICES - 1 || s + 1 == end;
       sum_marked(s, (s - since) * SLICE, promotes);
-      promote_further();
+      promote_side_sums();
       if (promotes) promote();
     }
   }
@@ -424,13 +424,12 @@ struct FewFeatures {
         for (int k = 0; k < EXACT_FEATURES; ++k)
           out[o * a.field.out_output + m * a.field.out_row + k * a.field.out_feature] = total[o][r][k];
       }
-    REAL* const sums = (REAL*)a.further + (i64)blockIdx.y * FURTHER * a.pairs.m;
+    REAL* const sums = (REAL*)a.side_sums + (i64)blockIdx.y * SIDE_SUMS * a.pairs.m;
 #pragma unroll
-    for (int i = 0; i < FURTHER; ++i)
+    for (int i = 0; i < SIDE_SUMS; ++i)
 #pragma unroll
       for (int r = 0; r < ROWS; ++r)
-        if (m0 + r * FEW_THREADS < a.pairs.m)
-          sums[i * a.pairs.m + m0 + r * FEW_THREADS] = (REAL)further_total[i][r];
+        if (m0 + r * FEW_THREADS < a.pairs.m) sums[i * a.pairs.m + m0 + r * FEW_THREADS] = (REAL)side_total[i][r];
   }
 };
 

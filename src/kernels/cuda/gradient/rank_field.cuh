@@ -26,7 +26,7 @@
 #include "common/split_pieces.cuh"
 #include "common/split_precision.cuh"
 #include "gradient/cancelled_rows.cuh"
-#include "gradient/further_sums.cuh"
+#include "gradient/side_sums.cuh"
 
 #define RANK_THREADS 256
 #define FACTOR_THREADS 8    // of write_factors: of a point
@@ -243,12 +243,12 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     return (float)sum;
   };
   const bool stands = m0 + row < f.m && !fails[row];
-  const int further = a.summed + a.with_product;
-  for (int i = group; i < further && stands; i += FINISH_GROUPS) {
+  const int side_sums = a.summed + a.with_product;
+  for (int i = group; i < side_sums && stands; i += FINISH_GROUPS) {
     const float scale = largest_column_scale(a, 0) * (i < a.summed ? a.row_scales[m] : 1.0f);
-    store_further(a, i, m, all_splits(a.further, further, i) * scale);
+    store_side_sum(a, i, m, all_splits(a.side_sums, side_sums, i) * scale);
   }
-  for (int e = group; e < a.beside_columns && stands; e += FINISH_GROUPS)
-    store_product(a, e, m, all_splits(a.beside, a.beside_columns, e));
+  for (int e = group; e < a.extra_columns && stands; e += FINISH_GROUPS)
+    store_product(a, e, m, all_splits(a.extra, a.extra_columns, e));
   if (group == 0 && fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
 }

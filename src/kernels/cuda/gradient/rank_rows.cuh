@@ -14,7 +14,7 @@
 
 #include "common/arguments.h"
 #include "common/prelude.cuh"
-#include "gradient/further_sums.cuh"
+#include "gradient/side_sums.cuh"
 #include "pairs/pair_params.cuh"
 
 #define RANK_THREADS 256
@@ -25,7 +25,7 @@
 #define TOTAL_SLICES 32
 #define LEAST_SLICES 4  // of a range
 #define ROW_THREADS (RANK_THREADS / RANK_ROWS)  // of extra columns, of which a thread has every so many of a row
-#define OWN_PRODUCTS ((BESIDE + ROW_THREADS - 1) / ROW_THREADS)
+#define OWN_PRODUCTS ((EXTRA + ROW_THREADS - 1) / ROW_THREADS)
 
 // Feature k of a point, from a panel and from a plain one.
 MERCER_INLINE float of_panel(const void* panels, i64 features, i64 k, i64 point) {
@@ -47,7 +47,7 @@ struct RankRanges {
     if (count < 1) count = 1;
   }
   MERCER_METHOD float* part(const RankFieldArguments& a, i64 range, i64 row) const {
-    return (float*)a.partial + (range * groups * RANK_ROWS + row) * (a.field.k + FURTHER + a.beside_columns);
+    return (float*)a.partial + (range * groups * RANK_ROWS + row) * (a.field.k + SIDE_SUMS + a.extra_columns);
   }
 };
 
@@ -61,10 +61,10 @@ struct RankRows {
   const RankFieldArguments& a;
   const int group, own;  // of rows; the point of a slice, or the feature of a block
   const int row_length;  // features, in fours
-  float *x, *points, *values, *beside;  // [row][row_length], twice; [row][64], twice
+  float *x, *points, *values, *extra;  // [row][row_length], twice; [row][64], twice
   float *u, *z;                         // [row][factor]; [k][SLICE_ROW]
   i64 m[OWN_ROWS];
-  double further[FURTHER + 1][OWN_ROWS];  // of the points that the thread has had
+  double side_sums[SIDE_SUMS + 1][OWN_ROWS];  // of the points that the thread has had
   double products[OWN_PRODUCTS + 1];
   float sum[OWN_ROWS][FEATURE_BLOCKS], total[OWN_ROWS][FEATURE_BLOCKS], all[OWN_ROWS][FEATURE_BLOCKS];
 
@@ -74,8 +74,8 @@ struct RankRows {
     x = memory;
     points = x + (PLAIN ? 0 : RANK_ROWS * row_length);
     values = points + RANK_ROWS * row_length;
-    beside = values + (BESIDE > 0 ? RANK_ROWS * MERCER_PANEL : 0);
-    u = beside + RANK_ROWS * MERCER_PANEL;
+    extra = values + (EXTRA > 0 ? RANK_ROWS * MERCER_PANEL : 0);
+    u = extra + RANK_ROWS * MERCER_PANEL;
     z = u + RANK_ROWS * a.factors;
   }
 
@@ -107,7 +107,7 @@ struct RankRows {
 #pragma unroll
       for (int b = 0; b < FEATURE_BLOCKS; ++b) sum[r][b] = total[r][b] = all[r][b] = 0;
 #pragma unroll
-      for (int f = 0; f < FURTHER; ++f) further[f][r] = 0;
+      for (int f = 0; f < SIDE_SUMS; ++f) side_sums[f][r] = 0;
     }
 #pragma unroll
     for (int i = 0; i < OWN_PRODUCTS; ++i) products[i] = 0;
@@ -165,20 +165,20 @@ struct RankRows {
                (float)p.features);
       values[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = n < p.n ? outputs[0] * weights[r] : 0.0f;
 #pragma unroll
-      for (int f = 0; f < FURTHER; ++f)
-        if (n < p.n) further[f][r] += outputs[1 + f] * (WEIGHT_MATRIX || f < a.summed ? weights[r] : a.columns[n]);
-#if BESIDE
-      beside[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = outputs[1 + FURTHER];
+      for (int f = 0; f < SIDE_SUMS; ++f)
+        if (n < p.n) side_sums[f][r] += outputs[1 + f] * (WEIGHT_MATRIX || f < a.summed ? weights[r] : a.columns[n]);
+#if EXTRA
+      extra[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = outputs[1 + SIDE_SUMS];
 #endif
     }
   }
 
   MERCER_METHOD void multiply(i64 n0) {
-    const float* const row = beside + threadIdx.x / ROW_THREADS * MERCER_PANEL;
+    const float* const row = extra + threadIdx.x / ROW_THREADS * MERCER_PANEL;
 #pragma unroll
     for (int i = 0; i < OWN_PRODUCTS; ++i) {
       const int e = i * ROW_THREADS + threadIdx.x % ROW_THREADS;
-      if (e >= a.beside_columns) continue;
+      if (e >= a.extra_columns) continue;
       const float* const column = a.columns + e * a.columns_ld + n0;
       float part = 0;
       for (int n = 0; n < MERCER_PANEL && n0 + n < a.pairs.n; ++n) part = mul_add(row[n], column[n], part);
@@ -232,31 +232,31 @@ struct RankRows {
   }
 
   // The sums over a group's threads go where the features' do.
-  MERCER_METHOD void finish_further(i64 first, i64 count, const RankRanges& ranges, i64 range) {
+  MERCER_METHOD void finish_side_sums(i64 first, i64 count, const RankRanges& ranges, i64 range) {
     constexpr int kWarps = MERCER_PANEL / 32;
     double* const of_warps = (double*)values;  // [group][warp of it][side sum][row]
-    static_assert(kWarps * ROW_GROUPS * OWN_ROWS * FURTHER * 8 <= RANK_ROWS * MERCER_PANEL * 4);
+    static_assert(kWarps * ROW_GROUPS * OWN_ROWS * SIDE_SUMS * 8 <= RANK_ROWS * MERCER_PANEL * 4);
     __syncthreads();
 #pragma unroll
-    for (int f = 0; f < FURTHER; ++f)
+    for (int f = 0; f < SIDE_SUMS; ++f)
 #pragma unroll
       for (int r = 0; r < OWN_ROWS; ++r) {
-        double all_lanes = further[f][r];
+        double all_lanes = side_sums[f][r];
 #pragma unroll
         for (int lanes = 16; lanes >= 1; lanes /= 2) all_lanes += __shfl_xor_sync(0xffffffffu, all_lanes, lanes);
-        if (threadIdx.x % 32 == 0) of_warps[(threadIdx.x / 32 * FURTHER + f) * OWN_ROWS + r] = all_lanes;
+        if (threadIdx.x % 32 == 0) of_warps[(threadIdx.x / 32 * SIDE_SUMS + f) * OWN_ROWS + r] = all_lanes;
       }
     __syncthreads();
-    for (int at = own; at < FURTHER * OWN_ROWS; at += MERCER_PANEL) {
+    for (int at = own; at < SIDE_SUMS * OWN_ROWS; at += MERCER_PANEL) {
       const int f = at / OWN_ROWS, r = at % OWN_ROWS;
       const i64 row = first + group + ROW_GROUPS * r;
       double sum_of_group = 0;
-      for (int w = 0; w < kWarps; ++w) sum_of_group += of_warps[(group * kWarps + w) * FURTHER * OWN_ROWS + at];
+      for (int w = 0; w < kWarps; ++w) sum_of_group += of_warps[(group * kWarps + w) * SIDE_SUMS * OWN_ROWS + at];
       if (row >= count) continue;
       if (ranges.count > 1)
         ranges.part(a, range, row)[a.field.k + f] = (float)sum_of_group;
       else
-        store_further(a, f, a.left[1 + row], (float)sum_of_group);
+        store_side_sum(a, f, a.left[1 + row], (float)sum_of_group);
     }
   }
 
@@ -265,9 +265,9 @@ struct RankRows {
 #pragma unroll
     for (int i = 0; i < OWN_PRODUCTS; ++i) {
       const int e = i * ROW_THREADS + threadIdx.x % ROW_THREADS;
-      if (row >= count || e >= a.beside_columns) continue;
+      if (row >= count || e >= a.extra_columns) continue;
       if (ranges.count > 1)
-        ranges.part(a, range, row)[a.field.k + FURTHER + e] = (float)products[i];
+        ranges.part(a, range, row)[a.field.k + SIDE_SUMS + e] = (float)products[i];
       else
         store_product(a, e, a.left[1 + row], (float)products[i]);
     }
@@ -304,8 +304,8 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) rank_rows(const __gri
     rows.start(first, count);
     rows.run(slices * range / ranges.count, slices * (range + 1) / ranges.count);
     rows.store(first, count, ranges, range);
-    if (FURTHER > 0) rows.finish_further(first, count, ranges, range);
-    if (BESIDE > 0) rows.store_products(first, count, ranges, range);
+    if (SIDE_SUMS > 0) rows.finish_side_sums(first, count, ranges, range);
+    if (EXTRA > 0) rows.store_products(first, count, ranges, range);
   }
 }
 
@@ -314,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) merge_rows(const __gr
   if (count == 0) return;
   const RankRanges ranges(a, count);
   if (ranges.count == 1) return;
-  const int columns = a.field.k + FURTHER + a.beside_columns;
+  const int columns = a.field.k + SIDE_SUMS + a.extra_columns;
   for (i64 at = (i64)blockIdx.x * RANK_THREADS + threadIdx.x; at < count * columns;
        at += (i64)gridDim.x * RANK_THREADS) {
     const i64 row = at / columns;
@@ -323,9 +323,9 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) merge_rows(const __gr
     for (i64 range = 0; range < ranges.count; ++range) sum += ranges.part(a, range, row)[k];
     if (k < a.field.k)
       store_left(a, a.left[1 + row], k, sum);
-    else if (k >= a.field.k + FURTHER)
-      store_product(a, k - a.field.k - FURTHER, a.left[1 + row], sum);
+    else if (k >= a.field.k + SIDE_SUMS)
+      store_product(a, k - a.field.k - SIDE_SUMS, a.left[1 + row], sum);
     else
-      store_further(a, k - a.field.k, a.left[1 + row], sum);
+      store_side_sum(a, k - a.field.k, a.left[1 + row], sum);
   }
 }

@@ -1,7 +1,7 @@
 // Between the reductions of some rows' pairs, which are stored, and the field that wants amplitudes in their place:
 // these are made, and what else a backward has is added up too (plan/gpu/stored_sums.h).
 //
-//   planes[a][m][n]  = amplitude a of the reductions that were there; before them come FURTHER_PLANES of reductions
+//   planes[a][m][n]  = amplitude a of the reductions that were there; before them come PLANES_BEFORE of reductions
 //   sums[i][m]       = sum over n of value i * weight[m][n]         or single[n] in place of the weight
 //   product[m][e]    = sum over n of the last value * columns[e][n]
 //
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS)
       values_of(values, pairs[r], row[r], col, params, (REAL)a.features);
       if (STORES_AMPLITUDES && a.stores && m0 + r < a.m) {
 #pragma unroll
-        for (int p = 0; p < AMPLITUDES; ++p) planes[(FURTHER_PLANES + p) * a.plane + (m0 + r) * a.row + n] = values[p];
+        for (int p = 0; p < AMPLITUDES; ++p) planes[(PLANES_BEFORE + p) * a.plane + (m0 + r) * a.row + n] = values[p];
       }
 #pragma unroll
       for (int i = 0; i < SUMS; ++i) sums[r][i] = mul_add(values[AMPLITUDES + i], weights[r], sums[r][i]);

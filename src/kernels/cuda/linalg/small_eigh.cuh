@@ -62,7 +62,7 @@ struct SmallEigen {
   REAL most;  // off the diagonal, of what this member has met in a sweep
 
   // The element of the member's pair, by selections: no register has an index that is not known.
-  MERCER_METHOD REAL beside_diagonal(int pair) const {
+  MERCER_METHOD REAL off_diagonal(int pair) const {
     REAL of[WIDTH / 2];
 #pragma unroll
     for (int i = 0; i < WIDTH / 2; ++i) of[i] = a[2 * i + 1];
@@ -76,7 +76,7 @@ struct SmallEigen {
   MERCER_METHOD void find_rotation(Team& team, Pack<REAL, 4>* pairs) {
     const bool even = team.member % 2 == 0;
     const REAL other = __shfl_xor_sync(0xffffffffu, diagonal, 1, TEAM);
-    const REAL across = __shfl_sync(0xffffffffu, beside_diagonal(team.member / 2), team.member & ~1, TEAM);
+    const REAL across = __shfl_sync(0xffffffffu, off_diagonal(team.member / 2), team.member & ~1, TEAM);
     const REAL half = (REAL)0.5 * (even ? other - diagonal : diagonal - other);
     const REAL square = mul_add(half, half, across * across);
     const bool turns = fabs(across) > LEAST_ANGLE;
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(SMALL_THREADS, SMALL_BLOCKS)
   bool again = true;
   for (int sweep = 0; again && sweep < MOST_SWEEPS; ++sweep) {
     eigen.sweep(team, wants_vectors);
-    again = team.any_beside(eigen.goes_on(team, norm));
+    again = team.any_of_teams(eigen.goes_on(team, norm));
   }
   if (eigen.goes_on(team, norm) && status == 0) status = 1;
   item.tell(team, status);

@@ -120,7 +120,7 @@ struct Team {
     constexpr unsigned kMembers = TEAM < 32 ? (1u << TEAM % 32) - 1 : 0xffffffffu;
     return (__ballot_sync(0xffffffffu, said) >> threadIdx.x % 32 / TEAM * TEAM & kMembers) != 0;
   }
-  MERCER_METHOD bool any_beside(bool said) const {
+  MERCER_METHOD bool any_of_teams(bool said) const {
     return TEAM > 32 ? said : __any_sync(0xffffffffu, said) != 0;  // members of a team say the same
   }
   MERCER_METHOD double sum(double value) {
@@ -355,7 +355,7 @@ MERCER_INLINE int factor_small(Team& team, const SmallItem& item, Factor& factor
     if (status == 0) status = said;
     const bool again = item.n > 0 && status > 0 && attempt < a.attempts;
     if (again) amount = a.jitter[attempt];
-    if (!team.any_beside(again)) break;
+    if (!team.any_of_teams(again)) break;
   }
   team.sync();
   return status;

@@ -82,7 +82,7 @@ MERCER_INLINE bool is_carried(float largest) {
 // keeps 2^-23 of its largest value while that is 2^-16 of the top or more. Points whose products nobody repairs have
 // each its own.
 #define LEAST_OF_TOP 0x1p-16f
-MERCER_INLINE bool is_carried_beside(float top, float largest) {
+MERCER_INLINE bool is_carried_with(float top, float largest) {
   return is_carried(largest) && (largest == 0 || largest >= LEAST_OF_TOP * top);
 }
 // The top for a point of largest value `own`; a warp has the largest values of a block.
@@ -339,7 +339,7 @@ MERCER_INLINE float largest_of(const SplitArguments& a, const SplitSide& side, i
 MERCER_INLINE float write_norm(const SplitArguments& a, const SplitSide& side, i64 point, double norm, float largest,
                                float largest_sampled) {
   const float top = top_of(a, largest, largest);
-  const bool carried = is_carried_beside(top, largest);
+  const bool carried = is_carried_with(top, largest);
   const int quantum = norm_quantum(a, largest_sampled);
   const double down = (double)power_of_two(-piece_exponent(top));
   norm *= down * down;
@@ -382,7 +382,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS, 4) write_pieces(cons
   const float largest = largest_of(a, side, first + p), sampled = float_of(a.state->largest);
   // The points are a warp's here, eight warps for all.
   const float top = top_of(a, largest, largest_of(a, side, first + threadIdx.x % MERCER_IMAGE_ROWS));
-  const bool carried = is_carried_beside(top, largest);
+  const bool carried = is_carried_with(top, largest);
   const PiecePoint point = point_of(a, side, first, p, carried, a.state->low != 0, top);
   double norm = 0;
   slices.run(block, a, s, [&](int k0) { write_values(a, point, block, k0, norm); });

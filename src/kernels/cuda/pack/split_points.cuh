@@ -91,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(SPLIT_THREADS) write_points(const _
   if (place == 0) block.largest[p] = largest;
   __syncthreads();
   const float top = top_of(a, largest, block.largest[lane]);
-  const bool carried = is_carried_beside(top, largest);
+  const bool carried = is_carried_with(top, largest);
   const PiecePoint point = point_of(a, side, first, p, carried, a.pieces == 2, top);
   double norm = 0;
   write_values(a, point, block, 0, norm);

@@ -90,10 +90,10 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_halves(const _
     if (a.norm != nullptr) {
       const int whole = multiply_factors(v, power, a, block);
       const float largest = largest_of(v);
-      const int further = min(piece_exponent(largest), bound + whole - exponent);
+      const int second = min(piece_exponent(largest), bound + whole - exponent);
       if (whole <= LEAST_WHOLE && block * 32 < a.n) most = bits_of(INFINITY);  // blocks may have no points
-      power = power_of_two(further);
-      exponent += further - whole;
+      power = power_of_two(second);
+      exponent += second - whole;
     }
     uint4* to = (uint4*)((u8*)a.image + block * a.block_bytes);
 #pragma unroll

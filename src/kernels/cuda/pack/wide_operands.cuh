@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid
   if (a.expanded != nullptr && a.expanded->stands) return;
   if (a.split != nullptr && a.split->rated == MERCER_RATED_YES) return;
   const i64 at = (i64)blockIdx.x * IMAGE_THREADS + threadIdx.x;
-  const int wide = a.wide + a.beside_wide;
+  const int wide = a.wide + a.extra_wide;
   const int column = (int)(at % wide), half = (int)(at / wide % 2), step = (int)(at / wide / 2 % 4);
   const i64 block = at / wide / 8;
   if (block >= a.blocks) return;
@@ -43,8 +43,8 @@ extern "C" __global__ void __launch_bounds__(IMAGE_THREADS) write_v(const __grid
     float v = 0;
     if (n < a.n && column < a.columns)
       v = a.v[n * a.v_row + column * a.v_column];
-    else if (n < a.n && column >= a.wide && column < a.wide + a.beside_columns)
-      v = a.beside[(column - a.wide) * a.beside_ld + n];
+    else if (n < a.n && column >= a.wide && column < a.wide + a.extra_columns)
+      v = a.extra[(column - a.wide) * a.extra_ld + n];
     if (a.norm != nullptr) {
       const float times = v * a.split->at_zero;
       if (fabsf(v) < INFINITY && !(fabsf(times) < INFINITY)) a.split->sampled = MERCER_NO_PRODUCTS;

@@ -86,7 +86,7 @@ struct ValueCosts {
 };
 
 /// Products with v in the pass of a backward that stores its pairs: milliseconds for 10^9 pairs.
-struct BesideCosts {
+struct ExtraCosts {
   double one;                     // one column of v
   double four;                    // up to four columns
   double sixteen;                 // up to sixteen columns
@@ -221,7 +221,7 @@ struct Costs {
   ExpandedCosts expanded;
   DifferenceCosts differences;
   EpilogueCosts epilogue;
-  BesideCosts beside;
+  ExtraCosts extra;
   GradientCosts gradient;
   KronCosts kron;
   DenseCosts dense;

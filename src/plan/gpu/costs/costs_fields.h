@@ -100,11 +100,11 @@ void each_tile_cost(AnyCosts& costs, const Visit& visit) {
 /// Gradients and backwards.
 template <class AnyCosts, class Visit>
 void each_gradient_cost(AnyCosts& costs, const Visit& visit) {
-  visit("beside.one", costs.beside.one);
-  visit("beside.four", costs.beside.four);
-  visit("beside.sixteen", costs.beside.sixteen);
-  visit("beside.doubles", costs.beside.doubles);
-  visit("beside.products_columns", costs.beside.products_columns);
+  visit("extra.one", costs.extra.one);
+  visit("extra.four", costs.extra.four);
+  visit("extra.sixteen", costs.extra.sixteen);
+  visit("extra.doubles", costs.extra.doubles);
+  visit("extra.products_columns", costs.extra.products_columns);
   visit("gradient.least_points", costs.gradient.least_points);
   visit("gradient.product_features", costs.gradient.product_features);
   visit("gradient.linear_rows", costs.gradient.linear_rows);

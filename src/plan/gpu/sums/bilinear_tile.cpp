@@ -60,8 +60,8 @@ bool pays_kept_values(std::int64_t m, std::int64_t n, std::int64_t k, std::int64
   const double from = costs.tensor_cores_from;
   if (from > 0 && m < own.least_rows) return false;
   const double features = own.feature * static_cast<double>(k), passes = static_cast<double>(ceil_div(columns, pass));
-  const double beside = from > 0 ? own.call * kBillion / (static_cast<double>(m) * static_cast<double>(n)) : 0;
-  const double all = beside + own.store + features + own.column * static_cast<double>(round_up(columns, kRows));
+  const double call = from > 0 ? own.call * kBillion / (static_cast<double>(m) * static_cast<double>(n)) : 0;
+  const double all = call + own.store + features + own.column * static_cast<double>(round_up(columns, kRows));
   return all < own.gain * passes * (own.pass + features + own.pass_column * pass);
 }
 
@@ -92,7 +92,7 @@ std::int64_t BilinearTile::shared_bytes(int col_slots, int product_columns) cons
   if (wide > 0) {
     const std::int64_t of_v = wide_stages * (v_bytes(VPieces::floats) + 16);
     if (of_values) return of_v + stages * ((col_slots + product_columns) * columns * kFloat + 16);
-    const int planes = 3 + col_slots + spreads + (further > 0);
+    const int planes = 3 + col_slots + spreads + (side_sums > 0);
     const std::int64_t of_weights = weight_matrix ? kWarps * (kRowsOfWarp + 4) * columns * kFloat : 0;
     return rows * kRowBytes + of_v + planes * columns * kFloat + of_weights + 16 * stages + 32;
   }
@@ -113,8 +113,8 @@ std::string BilinearTile::to_text() const {
   if (own_scales) text += ", a scale a column";
   if (by_warps) text += ", by warps";
   if (spreads) text += ", spreads";
-  if (further > 0) text += fmt::format(", {} side sums", further);
-  if (beside > 0) text += fmt::format(", {} columns of one more value", beside);
+  if (side_sums > 0) text += fmt::format(", {} side sums", side_sums);
+  if (extra > 0) text += fmt::format(", {} columns of one more value", extra);
   if (weight_units > 0) text += fmt::format(", weights of {} units", weight_units);
   if (weight_matrix) text += ", weights of a matrix";
   return text;

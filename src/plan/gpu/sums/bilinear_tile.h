@@ -31,8 +31,8 @@ struct BilinearTile {
   bool by_warps = false;  // by mma.sync; else by wgmma, of compute capability 9.0 alone
   bool own_scales = false;  // every column of the product has one; else 32 of them, a block of the image, share it
   bool spreads = false;  // squares of values times shares are added up too (kernels/cuda/gradient/rank_field.cuh)
-  int further = 0;       // sums of so many more values
-  int beside = 0;        // columns of v in addition to `wide`, of one more value, a multiple of 8; 0: none
+  int side_sums = 0;       // sums of so many more values
+  int extra = 0;        // columns of v in addition to `wide`, of one more value, a multiple of 8; 0: none
   int weight_units = 0;  // of 32 features, of products that values are weighed with there
   bool weight_matrix = false;  // or the values of a matrix
   bool areas = false;    // stored pairs that cancel: those of areas that have many together (repair_areas.cuh)
@@ -47,7 +47,7 @@ struct BilinearTile {
   int v_bytes(VPieces pieces) const {
     constexpr int kNorms = 160;
     switch (pieces) {
-      case VPieces::floats: return (wide + beside) * 256;
+      case VPieces::floats: return (wide + extra) * 256;
       case VPieces::floats_and_norms: return wide * 256 + kNorms;
       case VPieces::halves: return wide * 132;
       default: return wide * 132 + kNorms;
@@ -67,7 +67,7 @@ struct BilinearTile {
   bool operator==(const BilinearTile&) const = default;
   auto parts() const {
     return std::tie(columns, stages, cluster, blocks, brief, single, resident, wide, wide_stages, of_values, by_warps,
-                    own_scales, spreads, further, beside, weight_units, weight_matrix, areas, keeps, last_feeds);
+                    own_scales, spreads, side_sums, extra, weight_units, weight_matrix, areas, keeps, last_feeds);
   }
   std::string to_text() const;
 };

@@ -519,11 +519,11 @@ class Collection {
     plan::GpuPairProblem pairs = problem({kPoints, kPoints, k}, row.type);
     pairs.outputs = {field->amplitude};
     pairs.consumer = Consumer::product;
-    const bool beside = row.sums > 0 && row.outputs > 1;
+    const bool has_extra = row.sums > 0 && row.outputs > 1;
     pairs.product = plan::rank_field_tile(kPoints, kPoints, k, field->columns(k), {row.kind(), row.outputs},
-                                          Precision::fp32, plan::costs_of(gpu_.capability), beside);
-    add_further(pairs, row, !row.by_matrix);
-    pairs.product.further = static_cast<int>(pairs.outputs.size()) - 1 - beside;
+                                          Precision::fp32, plan::costs_of(gpu_.capability), has_extra);
+    add_side_sums(pairs, row, !row.by_matrix);
+    pairs.product.side_sums = static_cast<int>(pairs.outputs.size()) - 1 - has_extra;
     pairs.use.columns = pairs.product.wide;
     pairs.gradient.rank_field = std::move(field);
     const auto plan = plan::plan_gpu_pairs(pairs);
@@ -534,7 +534,7 @@ class Collection {
          plan->product_shared_bytes()});
   }
 
-  static void add_further(plan::GpuPairProblem& pairs, const FieldRow& row, bool with_product) {
+  static void add_side_sums(plan::GpuPairProblem& pairs, const FieldRow& row, bool with_product) {
     const Expr f = parse(row.text), by[] = {param("b"), row_value()};
     for (int s = 0; s < row.sums; ++s) pairs.outputs.push_back(differentiate(f, by[s]));
     if (row.sums > 0 && with_product) pairs.outputs.push_back(ir::simplify(f));
@@ -544,7 +544,7 @@ class Collection {
     plan::GpuPairProblem pairs = problem({8192, 8192, row.few_features}, row.type);
     pairs.outputs = field->problem.field.pair_outputs;
     if (field->beyond) pairs.gradient.marked = static_cast<std::uint8_t>(pairs.outputs.size());
-    add_further(pairs, row, !row.by_matrix);
+    add_side_sums(pairs, row, !row.by_matrix);
     pairs.consumer = Consumer::field;
     pairs.gradient.field = field;
     const auto plan = plan::plan_gpu_pairs(pairs);

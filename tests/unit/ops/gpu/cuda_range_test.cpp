@@ -325,7 +325,7 @@ TEST(CudaRange, Backwards) {
         const Array x = points_of_sizes(m, k, 1, type), z = points_of_sizes(n, k, 2, type);
         const Array u = weights_of(type, {m, 2}), v = weights_of(type, {n, 2}), out(type, {1, m, k}),
                     by_weights(type, {k, m}), ones = filled(type, {k}, std::vector<double>(k, 1));
-        Tensor own = out, beside = by_weights;
+        Tensor own = out, by_w = by_weights;
         const Tensor other = z, w = ones;
         own.shape.erase(own.shape.begin());
         own.strides.erase(own.strides.begin());
@@ -334,9 +334,10 @@ TEST(CudaRange, Backwards) {
         expect_gradient(out, x, z, {3}, weight, std::string(name_of(type)));
         Arguments arguments;
         arguments.w = w;
-        BesideGradient further;
-        further.by_weights = &beside;
-        ASSERT_TRUE(product_backward("log(sum(w*abs(x-z)^3))", x, &other, u, v, own, further, arguments, context));
+        ExtraOutputs extra_outputs;
+        extra_outputs.by_weights = &by_w;
+        ASSERT_TRUE(
+            product_backward("log(sum(w*abs(x-z)^3))", x, &other, u, v, own, extra_outputs, arguments, context));
         for (std::int64_t i = 0; i < m; ++i)
           for (std::int64_t f = 0; f < k; ++f) {
             double by_point = 0, size = 0, by_weight = 0, sum = 0;

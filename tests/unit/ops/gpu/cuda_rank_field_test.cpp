@@ -95,8 +95,8 @@ void expect_backward(const char* text, const std::vector<std::string>& by, const
   const Array out(Dtype::float32, {m, k}), plain(Dtype::float32, {m, k}), sums(Dtype::float32, {leaves, m}),
       product(Dtype::float32, {m, count});
   const Tensor sums_view = sums, product_view = product;
-  const BesideGradient beside{by, leaves > 0 ? &sums_view : nullptr, has_product ? &product_view : nullptr};
-  ASSERT_TRUE(product_backward(text, x, &zt, factors.u, factors.v, out, beside, arguments, context)) << text;
+  const ExtraOutputs extra_outputs{by, leaves > 0 ? &sums_view : nullptr, has_product ? &product_view : nullptr};
+  ASSERT_TRUE(product_backward(text, x, &zt, factors.u, factors.v, out, extra_outputs, arguments, context)) << text;
   product_gradient(text, x, &zt, factors.u, factors.v, plain, arguments, context);
   for (std::int64_t i = 0; i < m; ++i) {
     double norm = 0, difference = 0;
@@ -142,7 +142,7 @@ void expect_backwards(std::initializer_list<std::array<int, 4>> sizes) {
             x.set({row, c}, x(row, c) + 30);
             z.set({row % n, c}, x(row, c) * (1 + 1e-4 * static_cast<double>(c % 7)));
           }
-        expect_backward(text, by, x, z, factors_of(m, n, count), count <= plan::kMostBeside, context);
+        expect_backward(text, by, x, z, factors_of(m, n, count), count <= plan::kMostExtraColumns, context);
         if (::testing::Test::HasFatalFailure()) return;
       }
   });
@@ -194,7 +194,7 @@ TEST(FieldsOfProducts, BackwardOfStoredValues) {
 
 TEST(FieldsOfProducts, ProductsInThePassWhereThatPays) {
   const auto pays = [](std::int64_t k, std::int64_t columns, bool of_products, Dtype type = Dtype::float32) {
-    return plan::pays_product_beside(plan::costs_of(90), type, k, columns, of_products);
+    return plan::pays_product_in_pass(plan::costs_of(90), type, k, columns, of_products);
   };
   EXPECT_TRUE(pays(256, 4, true));
   EXPECT_FALSE(pays(256, 16, true));

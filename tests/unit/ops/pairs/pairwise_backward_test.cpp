@@ -74,8 +74,8 @@ struct Results {
   Results(Dtype dtype, std::int64_t m, std::int64_t k, std::int64_t by) : out(dtype, {m, k}), sums(dtype, {by, m}) {}
   bool run(const char* text, const Problem& problem, const Tensor& weights, TestContext& context) const {
     const Tensor z = problem.z, view = sums;
-    const BesideGradient beside{problem.by, problem.by.empty() ? nullptr : &view, nullptr, without_weight};
-    return pairwise_backward(text, problem.x, &z, weights, out, beside, problem.arguments, context);
+    const ExtraOutputs extra_outputs{problem.by, problem.by.empty() ? nullptr : &view, nullptr, without_weight};
+    return pairwise_backward(text, problem.x, &z, weights, out, extra_outputs, problem.arguments, context);
   }
 };
 
@@ -269,8 +269,8 @@ TEST(PairwiseBackward, Batches) {
           Arguments arguments;
           arguments.params["h"] = width;
           const Tensor view = sums;
-          const BesideGradient beside{{"h"}, &view};
-          ASSERT_TRUE(pairwise_backward(own.text, problem.x, points, of_pairs, out, beside, arguments, context));
+          const ExtraOutputs extra_outputs{{"h"}, &view};
+          ASSERT_TRUE(pairwise_backward(own.text, problem.x, points, of_pairs, out, extra_outputs, arguments, context));
         };
         const Array out(dtype, {kItems, kM, k}), sums(dtype, {kItems, 1, kM});
         run(&z, weights, widths.tensor(), out, sums);
@@ -327,8 +327,8 @@ TEST(PairwiseBackward, IsRefused) {
   Arguments arguments;
   arguments.params["h"] = 2.5;
   on_each_target([&](TestContext& context) {
-    const auto call = [&](const char* f, const Tensor& of_pairs, const BesideGradient& beside) {
-      return pairwise_backward(f, x, nullptr, of_pairs, out, beside, arguments, context);
+    const auto call = [&](const char* f, const Tensor& of_pairs, const ExtraOutputs& extra_outputs) {
+      return pairwise_backward(f, x, nullptr, of_pairs, out, extra_outputs, arguments, context);
     };
     EXPECT_FALSE(call(text, weights, {{"row"}, &view})) << "reads no row";
     EXPECT_EQ(message_of([&] { call(text, short_weights, {}); }),

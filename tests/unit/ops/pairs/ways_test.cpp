@@ -107,10 +107,10 @@ struct DryBackward {
   /// Whether the call includes the product of so many columns; false where that is another call's.
   bool has_product(const char* text, ExplainShape of, std::int64_t columns) {
     const Tensor product = array({of.m, columns});
-    BesideGradient beside;
-    beside.product = &product;
+    ExtraOutputs extra_outputs;
+    extra_outputs.product = &product;
     return product_backward(Formula(text), array({of.m, of.k}), &(z = array({of.n, of.k})), array({of.m, columns}),
-                            array({of.n, columns}), array({of.m, of.k}), beside, arguments, context);
+                            array({of.n, columns}), array({of.m, of.k}), extra_outputs, arguments, context);
   }
 
   CudaDevice device;

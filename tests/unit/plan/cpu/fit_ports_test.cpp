@@ -22,7 +22,7 @@ TEST(FitPorts, FindsTheRowsAgain) {
       for (std::size_t a = 0; a < kKinds; ++a) {
         if (static_cast<Kind>(a) >= Kind::gather) continue;  // units of their own
         EXPECT_NEAR(again.alone[a], times.alone[a], 1e-12) << row->name;
-        EXPECT_NEAR(again.beside[a], times.beside[a], 1e-9) << row->name << ' ' << name_of(static_cast<Kind>(a));
+        EXPECT_NEAR(again.with_both[a], times.with_both[a], 1e-9) << row->name << ' ' << name_of(static_cast<Kind>(a));
         for (std::size_t b = 0; b < a; ++b)
           EXPECT_NEAR(again.pair[a][b], times.pair[a][b], 1e-9)
               << row->name << ' ' << name_of(static_cast<Kind>(a)) << ' ' << name_of(static_cast<Kind>(b));

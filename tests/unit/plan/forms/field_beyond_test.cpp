@@ -18,11 +18,11 @@ ir::FieldSplit fields_of(const char* text, double most_scale = 0) {
 }
 ir::FieldSplit scaled_fields_of(const char* text) { return fields_of(text, ir::most_scale(Dtype::float64)); }
 
-std::shared_ptr<const GpuFieldPlan> planned(const ir::FieldSplit& field, const ir::FieldSplit& scaled, bool is_beside) {
+std::shared_ptr<const GpuFieldPlan> planned(const ir::FieldSplit& field, const ir::FieldSplit& scaled, bool is_extra) {
   GpuFieldProblem problem;
   problem.field = field;
   problem.planes = static_cast<int>(field.pair_outputs.size());
-  problem.is_beside = is_beside;
+  problem.is_extra = is_extra;
   return plan_gpu_field(problem, scaled);
 }
 
@@ -46,12 +46,12 @@ constexpr const char* kFormulas[] = {"log(sum(w*abs(x-z)^3))", "exp(-h*sum(w*abs
 TEST(FieldBeyond, FieldsOfTheSamePairsReadTheSameParameters) {
   for (const char* text : kFormulas) {
     const auto own = planned(fields_of(text), scaled_fields_of(text), false);
-    const auto beside = planned(fields_of(text), scaled_fields_of(text), true);
-    ASSERT_TRUE(own->beyond && beside->beyond) << text;
-    expect_same_parameters(own->problem.field, beside->problem.field);
-    for (const auto* plan : {own.get(), beside.get()})
+    const auto extra = planned(fields_of(text), scaled_fields_of(text), true);
+    ASSERT_TRUE(own->beyond && extra->beyond) << text;
+    expect_same_parameters(own->problem.field, extra->problem.field);
+    for (const auto* plan : {own.get(), extra.get()})
       for (const ir::Program* program : {&plan->beyond.largest, &plan->beyond.update, &plan->beyond.epilogue,
-                                         &plan->beyond.phi, &plan->beyond.beside})
+                                         &plan->beyond.phi, &plan->beyond.extra})
         expect_slots_within(*program, plan->problem.field);
   }
 }
@@ -61,11 +61,11 @@ TEST(FieldBeyond, AFieldThatHidesMarksLeavesNoneToTheOther) {
   for (const char* text : kFormulas)
     for (const bool own_hides : {false, true}) {
       ir::FieldSplit field = fields_of(text);
-      Expr& hides = own_hides ? field.field : field.beside;
+      Expr& hides = own_hides ? field.field : field.extra;
       for (std::size_t p = 0; p < field.pair_outputs.size(); ++p)
         hides = max(ir::leaf(ir::Op::pair_value, static_cast<int>(p)), points().x) * hides;
-      for (const bool is_beside : {false, true}) {
-        const auto plan = planned(field, scaled_fields_of(text), is_beside);
+      for (const bool is_extra : {false, true}) {
+        const auto plan = planned(field, scaled_fields_of(text), is_extra);
         EXPECT_FALSE(plan->beyond) << text;
         expect_same_parameters(plan->problem.field, field);
       }
@@ -75,8 +75,8 @@ TEST(FieldBeyond, AFieldThatHidesMarksLeavesNoneToTheOther) {
 /// A product of matrices, by x, keeps the range of the sums; so does the square, by w, next to it.
 TEST(FieldBeyond, LinearFieldsHaveNone) {
   const char* const text = "exp(-h*sum(w*(x-z)^2)^(1/2))";
-  for (const bool is_beside : {false, true}) {
-    const auto plan = planned(fields_of(text), scaled_fields_of(text), is_beside);
+  for (const bool is_extra : {false, true}) {
+    const auto plan = planned(fields_of(text), scaled_fields_of(text), is_extra);
     EXPECT_FALSE(plan->beyond);
     expect_same_parameters(plan->problem.field, fields_of(text));
   }

@@ -1,20 +1,20 @@
-#include "plan/backward/further_sums.h"
+#include "plan/backward/side_sums.h"
 
 #include "ir/passes/passes.h"
 #include "plan/forms/field_factors.h"
 
 namespace mercer::plan {
 
-std::string FurtherSums::names() const {
+std::string SideSums::names() const {
   std::string names;
   for (const Expr& leaf : by) names += "by " + leaf.to_text() + ' ';
   return names + (product ? "product " : "") + (weights ? "w " : "") + (without_weight ? "without weight" : "");
 }
 
-ir::FieldSplit field_of(const Expr& formula, const Expr& derivative, const FurtherSums& further, double most_scale) {
-  const Expr by_weights = further.weights ? ir::simplify(differentiate(formula, weights())) : Expr();
+ir::FieldSplit field_of(const Expr& formula, const Expr& derivative, const SideSums& side_sums, double most_scale) {
+  const Expr by_weights = side_sums.weights ? ir::simplify(differentiate(formula, weights())) : Expr();
   ir::FieldSplit field = ir::split_field(derivative, by_weights, {.most_scale = most_scale});
-  if (!further.without_weight) return field;
+  if (!side_sums.without_weight) return field;
   for (Expr* const phi : {&field.field, &field.scaled}) {
     if (phi->empty()) continue;
     const WeightedField weighted = weighted_field(*phi);
@@ -23,9 +23,9 @@ ir::FieldSplit field_of(const Expr& formula, const Expr& derivative, const Furth
   return field;
 }
 
-void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further) {
-  for (const Expr& leaf : further.by) outputs.push_back(differentiate(formula, leaf));
-  if (further.product) outputs.push_back(formula);
+void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const SideSums& side_sums) {
+  for (const Expr& leaf : side_sums.by) outputs.push_back(differentiate(formula, leaf));
+  if (side_sums.product) outputs.push_back(formula);
 }
 
 }  // namespace mercer::plan

@@ -66,7 +66,7 @@ struct Expected {
   }
 };
 
-TEST(WeightsBeside, FormulasAndSizes) {
+TEST(WeightSums, FormulasAndSizes) {
   on_each_target([](TestContext& context) {
     for (const Dtype dtype : kWide)
       for (const auto& [m, n, k, columns] :
@@ -97,7 +97,7 @@ TEST(WeightsBeside, FormulasAndSizes) {
 }
 
 /// Fields of pairs that are stored, some rows at a time, by products and without.
-TEST(WeightsBeside, ManyFeatures) {
+TEST(WeightSums, ManyFeatures) {
   on_cuda([](TestContext& context) {
     const double from = context.state().own_costs().tensor_cores_from;
     for (const Dtype dtype : kWide)
@@ -136,7 +136,7 @@ TEST(WeightsBeside, ManyFeatures) {
 }
 
 /// Sums by parameters and by row are what they are without, and so is a gradient without its factor of w.
-TEST(WeightsBeside, OtherSums) {
+TEST(WeightSums, OtherSums) {
   constexpr std::int64_t kM = 150, kN = 170;
   const char* const text = "row*exp(-sum(w*(x-z)^2)/h)*col";
   on_each_target([&](TestContext& context) {
@@ -216,23 +216,23 @@ void expect_values_of_all_kinds(std::int64_t kK) {
   });
 }
 
-TEST(WeightsBeside, ValuesOfAllKinds) { expect_values_of_all_kinds(5); }
-TEST(WeightsBeside, ValuesOfAllKindsOfManyFeatures) { expect_values_of_all_kinds(33); }
+TEST(WeightSums, ValuesOfAllKinds) { expect_values_of_all_kinds(5); }
+TEST(WeightSums, ValuesOfAllKindsOfManyFeatures) { expect_values_of_all_kinds(33); }
 
 /// False where the formula reads no weights; a result of another shape is refused.
-TEST(WeightsBeside, AreRefused) {
+TEST(WeightSums, AreRefused) {
   on_each_target([](TestContext& context) {
     const auto backward = [&](const char* text, std::int64_t k, const Shape& shape) {
       const Problem problem(text, Dtype::float32, 6, 5, k, 1);
       const Tensor z = problem.z;
       const Array by_x(Dtype::float32, {6, k}), by_w(Dtype::float32, shape);
       const Tensor view = by_w;
-      const BesideGradient beside{{}, nullptr, nullptr, false, &view};
+      const ExtraOutputs extra_outputs{{}, nullptr, nullptr, false, &view};
       bool has_pass = false;
       Arguments arguments = problem.arguments;
       if (!parse(text)->uses.w) arguments.w = {};
       const std::string message = message_of([&] {
-        has_pass = product_backward(text, problem.x, &z, problem.u, problem.v, by_x, beside, arguments, context);
+        has_pass = product_backward(text, problem.x, &z, problem.u, problem.v, by_x, extra_outputs, arguments, context);
       });
       EXPECT_TRUE(by_x.untouched());
       EXPECT_TRUE(by_w.untouched());

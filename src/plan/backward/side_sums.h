@@ -10,7 +10,7 @@ namespace mercer::plan {
 
 /// The formula's derivatives by these leaves, added up, the product with v, and the sums by the weights w.
 /// `without_weight`: the gradient lacks its factor of w (plan/backward/weight_form.h).
-struct FurtherSums {
+struct SideSums {
   std::vector<Expr> by;
   bool product = false, weights = false;
   bool without_weight = false;
@@ -24,9 +24,8 @@ struct FurtherSums {
 
 /// The field of a formula's gradient, `derivative` by the points x, and that of the sums by w, where these are asked
 /// for.
-ir::FieldSplit field_of(const Expr& formula, const Expr& derivative, const FurtherSums& further,
-                        double most_scale = 0);
+ir::FieldSplit field_of(const Expr& formula, const Expr& derivative, const SideSums& side_sums, double most_scale = 0);
 /// The values of the pairs that the other sums are of, the product's last.
-void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const FurtherSums& further);
+void add_outputs(std::vector<Expr>& outputs, const Expr& formula, const SideSums& side_sums);
 
 }  // namespace mercer::plan

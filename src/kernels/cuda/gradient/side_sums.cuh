@@ -4,7 +4,7 @@
 #include "common/arguments.h"
 #include "common/prelude.cuh"
 
-MERCER_INLINE void store_further(const RankFieldArguments& a, int f, i64 m, float sum) {
+MERCER_INLINE void store_side_sum(const RankFieldArguments& a, int f, i64 m, float sum) {
   if (f >= a.summed) {
     a.product[m * a.product_row] = sum;
     return;
