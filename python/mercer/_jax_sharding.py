@@ -8,6 +8,7 @@ device has a part of the sum, and these are added up. Other factors are gathered
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -125,10 +126,11 @@ def partitioned(
         divided = any(axes.get(f) for f in "mn")
 
         def shard(*parts: Any) -> Any:
-            found = (apart if divided else whole)(*parts)
-            if not combined:
-                return found
-            return jax.tree.map(lambda part: _COMBINE[rule.combine](part, combined), found)
+            with _without_mesh():
+                found = (apart if divided else whole)(*parts)
+                if not combined:
+                    return found
+                return jax.tree.map(lambda part: _COMBINE[rule.combine](part, combined), found)
 
         given = [NamedSharding(mesh, _spec(f, axes)) for f in rule.results]
         tree = jax.tree.structure(results)
@@ -149,6 +151,13 @@ def partitioned(
         need_replication_factors=tuple(f for f in used if f in rule.whole),
     )
     return call(*operands)
+
+
+def _without_mesh() -> contextlib.AbstractContextManager[Any]:
+    """JAX 0.11 gives what is lowered under a mesh with explicit axes shardings, also the function
+    that a collective reduces by, which XLA's CPU back end refuses."""
+    use = getattr(jax.sharding, "use_abstract_mesh", None)
+    return use(jax.sharding.AbstractMesh((), ())) if use else contextlib.nullcontext()
 
 
 def _assigned(rule: Rule, mesh: Any, shapes: Any, results: Any) -> dict[str, tuple[str, ...]]:
