@@ -69,7 +69,7 @@ def _chosen(values: Tensor, k: int, which: str) -> Tensor:
 
 
 def _alone(
-    a: ShardedOperator, k: int, which: str, tol: float, most: int, seed: int
+    a: ShardedOperator, k: int, which: Any, tol: float, most: int, seed: int
 ) -> tuple[Tensor, Tensor, int]:
     """The search of one process on each rank, and what the first rank found."""
     (values, vectors), missed = _mercer.eigh_top(
