@@ -9,9 +9,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "core/system/mutex.h"
 #include "core/system/parallel.h"
 #include "mercer/tensor.h"
 
@@ -74,7 +74,7 @@ class SparsePairs {
   bool same_;
   Compressed x_, z_, features_;  // features_: the points of z that have a feature, and w z
   Norms x_norms_, z_norms_;
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   mutable std::shared_ptr<const Begins> begins_;  // of the last call
 };
 
