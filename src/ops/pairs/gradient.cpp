@@ -99,7 +99,7 @@ struct Programs {
   }
 };
 
-/// The programs that a thread took last: calls of one problem, one behind the other, find them without the lock of
+/// The programs that a thread took last: calls of one problem, one after the other, find them without the lock of
 /// their context and without the texts of their keys. They are the context's, and gone from here when gone there.
 class LastPrograms {
  public:
@@ -112,9 +112,10 @@ class LastPrograms {
     std::int64_t rows_hint = 0, outputs = 0, features = 0;
     bool operator==(const Problem&) const = default;
   };
-  /// Without a field where they are others'.
-  Programs find(const Problem& problem, const std::string& key) const {
-    if (problem != problem_ || key != key_) return {};
+  /// Without a field where they are others', and each 64th time: the caches forget what nobody asks them for.
+  Programs find(const Problem& problem, const std::string& key) {
+    constexpr int kHits = 64;
+    if (problem != problem_ || key != key_ || ++hits_ % kHits == 0) return {};
     Programs found{pairs_.lock(), field_.lock()};
     return has_pairs_ && !found.pairs ? Programs() : found;
   }
@@ -129,6 +130,7 @@ class LastPrograms {
  private:
   Problem problem_;
   std::string key_;
+  int hits_ = 0;
   bool has_pairs_ = false;
   std::weak_ptr<const cpu::PairProgram> pairs_;
   std::weak_ptr<const cpu::FieldProgram> field_;
