@@ -72,7 +72,8 @@ plan::cpu::Request cpu_request(const PairCall& call, const cpu::PairProgram& pro
   const Lapack* const library = lapack();
   request.has_blas =
       library != nullptr && std::max({request.m, request.n, request.k}) <= library->largest_size();
-  request.has_amx = may_use_amx(program.plan().problem.target);
+  // The variable is not read for calls that have too few features for the way.
+  request.has_amx = request.k > plan::cpu::kOrderedFeatures && may_use_amx(program.plan().problem.target);
   request.computed = computed_part(call, program.plan());
   return request;
 }

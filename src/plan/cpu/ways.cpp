@@ -115,7 +115,7 @@ Considered consider_packed_halves(const Request& r, const PairForms& forms, cons
   return Offer{(item + mirrored) * kMicro, "that of the formula's program"};
 }
 
-/// Of few_points, which stores its sums in the output: half as long, where that stays in a core's own cache.
+/// The time of few_points to write, which stores its sums in the output: half of that where a core's cache holds it.
 double stored_in_place(const Request& r, const PairForms& forms, const Costs& costs) {
   constexpr double kOwnCache = 2 << 20;
   const double all = written(r, forms, costs);
