@@ -252,7 +252,7 @@ def _run(form: Form, pairs: Pairs, matrices: Mapping[str, Any]) -> Any:
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, form: Form) -> tuple:
     result = pairs_p.bind(*primals, form=form)
     pairs, matrices = unpacked(primals, form)
-    if form.kind == "gradient":
+    if form.kind == "gradient" and any(type(tangent) is not ad.Zero for tangent in tangents):
         return result, _tangent_of_gradient(primals, tangents, form)
     parts = [
         part
@@ -266,7 +266,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, form: Form) -> tupl
 
 
 def _tangent_of_gradient(primals: Sequence[Any], tangents: Sequence[Any], form: Form) -> Any:
-    """That of the field which it is."""
+    """The tangent of the field that a gradient is."""
     followed = [i for i, tangent in enumerate(tangents) if type(tangent) is not ad.Zero]
 
     def as_field(*given: Any) -> Any:
