@@ -165,7 +165,7 @@ struct CancelScope::State {
 
 CancelScope::State& CancelScope::state() { return *std::launder(reinterpret_cast<State*>(memory_)); }
 CancelScope::CancelScope(std::function<bool()> go_on) {
-  static_assert(sizeof(State) <= sizeof(memory_) && alignof(State) <= alignof(void*));
+  static_assert(sizeof(State) <= sizeof(memory_) && alignof(State) <= alignof(std::max_align_t));
   new (memory_) State(std::move(go_on));
 }
 CancelScope::~CancelScope() { state().~State(); }

@@ -36,7 +36,7 @@ class CancelScope {
  private:
   struct State;
   // In place: memory of the heap for it takes a thirtieth of a call on tiny arrays.
-  alignas(void*) std::byte memory_[160];
+  alignas(std::max_align_t) std::byte memory_[192];
   State& state();
 };
 
