@@ -48,6 +48,13 @@ def test_two_gpus():
     assert run(2, "nccl", "distributed_gpus").count("4 checks, failed: []") == 2
 
 
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_many_calls_and_groups(backend):
+    if backend == "nccl" and torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    assert run(2, backend, "distributed_again").count("1 checks, failed: []") == 2
+
+
 def free_ports(count: int) -> list[str]:
     sockets = [socket.socket() for _ in range(count)]
     for each in sockets:
@@ -58,19 +65,23 @@ def free_ports(count: int) -> list[str]:
     return ports
 
 
-def test_ranks_that_fail_are_late_and_die():
+@pytest.mark.parametrize(("device", "ranks"), [("cpu", 3), ("cuda", 2)])
+def test_ranks_that_fail_are_late_and_die(device, ranks):
+    if device == "cuda" and torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
     ports = free_ports(3)
     processes = [
         subprocess.Popen(
-            [sys.executable, str(TESTS / "distributed_lost.py"), str(rank), "3", *ports],
-            env=environment(), cwd=TESTS, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True,
+            [sys.executable, str(TESTS / "distributed_lost.py"), device, str(rank), str(ranks),
+             *ports],
+            env={**environment(), "TORCH_NCCL_BLOCKING_WAIT": "1"}, cwd=TESTS,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
-        for rank in range(3)
+        for rank in range(ranks)
     ]  # fmt: skip
     texts = [process.communicate(timeout=300)[0] for process in processes]
     codes = [process.returncode for process in processes]
-    assert codes == [0, 0, -signal.SIGKILL], texts
-    for rank in range(2):
+    assert codes == [0] * (ranks - 1) + [-signal.SIGKILL], texts
+    for rank in range(ranks - 1):
         assert texts[rank].count("every rank of the mesh must take part") == 2
         assert f"rank {rank}: went on" in texts[rank]
