@@ -18,6 +18,9 @@ namespace mercer::linalg {
 namespace {
 
 constexpr std::int64_t kLeastBlock = 8, kMostBlock = 64, kLeastBasis = 96;
+/// Columns that a product takes at little more than the time of one: most of it goes into the pairs, or into reading a
+/// matrix, and tensor cores compute so many at once. Fewer products make up for the larger block.
+constexpr std::int64_t kCheapBlock = 16;
 /// Vectors of a basis for each that is wanted: Gauss needs six, Laplace seven and Matern eight. Restarts cost more than
 /// memory.
 constexpr std::int64_t kBasisOfPair = 10;
@@ -53,7 +56,8 @@ class Lanczos {
   /// The method for a times `unit`.
   Lanczos(const char* op, const Operator& a, double unit, std::int64_t k, const TopOptions& options, Context& context)
       : op_(op), a_(a), unit_(unit), n_(a.order), k_(k), options_(options) {
-    block_ = std::clamp(k / 2, std::min(kLeastBlock, n_), kMostBlock);
+    block_ = std::clamp(std::max(k / 2, std::min(4 * k, kCheapBlock)), kLeastBlock, kMostBlock);
+    block_ = std::min(block_, n_);
     const std::int64_t wanted = options.most_basis > 0 ? options.most_basis : std::max(kBasisOfPair * k, kLeastBasis);
     most_ = std::max(std::min(wanted, n_), k + 2 * block_);
     stride_ = most_ + 2 * block_;
