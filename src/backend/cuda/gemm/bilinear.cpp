@@ -286,16 +286,12 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   a.area_pairs = workspace.at<unsigned>(area_pairs_);
   a.area_capacity = static_cast<unsigned>(area_capacity_);
   a.dense_area = tile.areas ? kDenseArea : std::numeric_limits<unsigned>::max();
-  if (first.m > 0 && job_.rehearsal() == nullptr)  // the lists of the rows before have been repaired
-    check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.area_counts), 0, areas_, job_.stream()),
-               job_.op);
+  if (first.m > 0) fill_words(job_, a.area_counts, areas_);  // the lists of the rows before have been repaired
   if (ranges_ > 1) {
     all.ranges = ranges_;
     all.partial = workspace.at<float>(partial_);
     all.arrived = workspace.at<unsigned>(arrived_);
-    if (job_.rehearsal() == nullptr)
-      check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(all.arrived), 0, arrivals_, job_.stream()),
-                 job_.op);
+    fill_words(job_, all.arrived, arrivals_);
   }
   launch_products(kernels_.products.tile, plan, job_, all, ceil_div(a.n, tile.columns) * ranges_);
   if (plan.problem.use.subtracts) return;

@@ -71,9 +71,7 @@ KeptArguments KeptProducts::columns(const PairArguments& group, const Workspace&
 
 void KeptProducts::run(const PairArguments& group, const Workspace& workspace) const {
   const auto clear = [&](std::int64_t place, std::int64_t words) {
-    if (job_.rehearsal() != nullptr) return;
-    const auto to = reinterpret_cast<CuPointer>(workspace.at<float>(place));
-    check_cuda(cuda_driver()->set_words_async(to, 0, words, job_.stream()), job_.op);
+    fill_words(job_, workspace.at<float>(place), words);
   };
   clear(zeros_, std::max(rows_, padded_));
   clear(out_, columns_ * ld_);

@@ -80,13 +80,9 @@ void SplitCholesky::run(float* a, std::int64_t stride, char* memory, int* said) 
   arguments.scales = reinterpret_cast<int*>(memory + places_.scales);
   arguments.bad = reinterpret_cast<int*>(memory + places_.bad);
   arguments.said = said;
-  const auto set = [&](const int* word, unsigned value) {
-    const auto at = reinterpret_cast<CuPointer>(word);
-    check_cuda(cuda_driver()->set_words_async(at, value, 1, place_.stream()), place_.op);
-  };
   const std::int64_t blocks = 8 * place_.hardware().multiprocessors;
-  set(arguments.scales, 0);
-  set(arguments.bad, 0x7fffffff);
+  fill_words(place_, arguments.scales, 1);
+  fill_words(place_, arguments.bad, 1, 0x7fffffff);
   step("find_scales", {ceil_div(order_, kThreads)}, kThreads, arguments);
   step("scale_triangle", {blocks}, kThreads, arguments);
   for (std::int64_t j = 0; j < order_; j += block_) {

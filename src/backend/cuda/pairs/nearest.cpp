@@ -151,9 +151,7 @@ class CandidateSearch {
   }
 
   void set_words(std::int64_t place, unsigned value, std::int64_t count) const {
-    if (job_.rehearsal() != nullptr) return;
-    const auto words = reinterpret_cast<CuPointer>(workspace_.at<>(place));
-    check_cuda(cuda_driver()->set_words_async(words, value, static_cast<std::size_t>(count), job_.stream()), job_.op);
+    fill_words(job_, workspace_.at<>(place), count, value);
   }
 
   const PairKernels& kernels_;

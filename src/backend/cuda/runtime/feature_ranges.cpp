@@ -26,9 +26,7 @@ void FeatureRanges::run(const Kernel& kernel, PairArguments a, std::int64_t tile
   a.range_arrived = workspace.at<unsigned>(arrived_);
   for (; a.first_place < tiles; a.first_place += tiles_) {
     const std::int64_t count = std::min<std::int64_t>(tiles_, tiles - a.first_place);
-    check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.range_arrived), 0,
-                                              static_cast<std::size_t>(count), job_.stream()),
-               job_.op);
+    fill_words(job_, a.range_arrived, count);
     launch(kernel, job_, {count * split_.ranges}, tile_.threads(), shared, a);
   }
 }

@@ -85,4 +85,10 @@ PairJob place_of(const char* op, Device device, const Queue& queue, Dtype type) 
   return place;
 }
 
+void fill_words(const PairJob& job, const void* at, std::int64_t count, unsigned value) {
+  if (job.rehearsal() != nullptr) return;
+  const auto words = reinterpret_cast<CuPointer>(at);
+  check_cuda(cuda_driver()->set_words_async(words, value, static_cast<std::size_t>(count), job.stream()), job.op);
+}
+
 }  // namespace mercer::cuda

@@ -101,6 +101,9 @@ struct PairJob {
 /// What launches and scratch memory ask of a call that is not of pairs; the queue must outlive it.
 PairJob place_of(const char* op, Device device, const Queue& queue, Dtype type);
 
+/// Sets words of the device's memory in the stream of a call; nothing in a rehearsal, which may be without a driver.
+void fill_words(const PairJob& job, const void* at, std::int64_t count, unsigned value = 0);
+
 /// The device is current on this thread while it lives; not in a rehearsal, whose device need not be there.
 class JobScope {
  public:

@@ -9,6 +9,7 @@
 #include "jit/cuda_module.h"
 #include "ops/call/compile_sources.h"
 #include "ops/testing.h"
+#include "plan/gpu/floor.h"
 
 namespace mercer {
 namespace {
@@ -106,6 +107,20 @@ TEST(Compile, SizesDecideAboutTheTiles) {
   request.shapes = {
       {1, 4096, 4096, 20}, {1, 4096, 4000, 20}, {1, 4096, 20, 20}, {1, 100, 100, 20}, {400, 100, 100, 20}};
   EXPECT_EQ(kinds_of("sum(abs(x-z))", request)["tile"], 3);
+}
+
+// Ways that only some devices take at these sizes are rehearsed as well, with no driver at hand.
+TEST(Compile, EveryArchitectureIsRehearsedWithoutADevice) {
+  for (const plan::GpuInfo& info : plan::gpu_infos()) {
+    const std::string architecture = "sm_" + std::to_string(info.capability);
+    for (const char* verb : {"pairwise", "kernel_product", "knn", "kernel_gradient"}) {
+      CompileRequest request = request_for(architecture, {verb});
+      request.shapes = {{1, 2048, 2048, 256}, {1, 300, 200, 3000}, {1, 20000, 300, 64}, {1, 20000, 20000, 3}};
+      request.columns = 20;
+      for (const char* f : {"sum(abs(x-z)^1.5)^(1/1.5)", "exp(-sum((x-z)^2))", "sum(x*z)"})
+        EXPECT_FALSE(ops::cuda_sources(f, request, request.devices.front()).empty()) << architecture << verb << f;
+    }
+  }
 }
 
 /// The texts of a request's kernels.
