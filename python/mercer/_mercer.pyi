@@ -417,6 +417,11 @@ def tiny_batch(device: int) -> tuple[int, int]:
     Pairs times features of a tiny item on a CUDA device, and how many items are too many for the engine.
     """
 
+def alone_until(device: int) -> float:
+    """
+    Operations of a product, n^2 (features + columns), up to which each of several GPUs finds eigenpairs alone.
+    """
+
 def zoo_rows() -> list[dict[str, Any]]:
     """The table of named metrics and kernels, one dict a row."""
 

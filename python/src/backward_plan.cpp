@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/devices/cuda_driver.h"
+#include "ops/context.h"
 #include "plan/backward/backward_costs.h"
 #include "symbols.h"
 
@@ -153,6 +154,11 @@ with v is among them, and whether the field lacks its factor of w.)");
       },
       "device"_a, nb::sig("def tiny_batch(device: int) -> tuple[int, int]"),
       "Pairs times features of a tiny item on a CUDA device, and how many items are too many for the engine.");
+  module.def(
+      "alone_until",
+      [](int device) { return Context::shared().state().costs_on({DeviceKind::cuda, device}, {}).dense.alone_until; },
+      "device"_a, nb::sig("def alone_until(device: int) -> float"),
+      "Operations of a product, n^2 (features + columns), up to which each of several GPUs finds eigenpairs alone.");
 }
 
 }  // namespace mercer::python

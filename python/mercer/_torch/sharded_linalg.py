@@ -21,9 +21,6 @@ from mercer.linalg._stochastic import InvQuadLogdet, check_probes
 _STALLED = 100  # products without a smaller residual that end a search
 _MOST_STEPS = 64  # of Lanczos' quadrature
 _LAST = 4  # steps whose gain stands for what is missing
-# Operations of a product, n^2 (K + columns), below which every rank computes the spectrum alone:
-# the sums over ranks of a step would take longer than what they save of the product.
-_ALONE = {"cuda": 5e11}
 
 
 def eigh_top(
@@ -44,8 +41,7 @@ def eigh_top(
             )
 
     begin("eigh_top", a, [k, which, tolerance, most, seed], checks)
-    operations = n * n * (a.points.shape[1] + max(8, k))
-    search = _alone if operations < _ALONE.get(a.points.device.type, 0) else _top
+    search = _alone if _is_quick(a, k) else _top
     with agreement.answered("eigh_top"):
         values, vectors, missed = search(a, k, which, tolerance, most, seed)
     if check and missed:
@@ -60,6 +56,14 @@ def eigh_top(
     )  # fmt: skip
     found = (w, like.redistribute(a.mesh, [a.placement]))
     return found if check else (found, missed)
+
+
+def _is_quick(a: ShardedOperator, k: int) -> bool:
+    """Whether a step is so short that the sums over ranks take longer than their share saves."""
+    if not a.points.is_cuda:
+        return False
+    operations = float(a.shape[0]) ** 2 * (a.points.shape[1] + max(8, k))
+    return operations < _mercer.alone_until(a.points.get_device())
 
 
 def _chosen(values: Tensor, k: int, which: str) -> Tensor:

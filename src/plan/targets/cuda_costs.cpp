@@ -130,6 +130,7 @@ constexpr Costs kH200{
               .small_until = 128,
               .blocked_from = 4608,
               .blocked_batch_from = 4608,
+              .alone_until = 5e11,
               .lu = {.from = 2048, .block = 0, .rows = 0, .cluster = 0}},
     .stream = {.memory = 0, .piece = 16 * kMib, .points = 1024, .terms = 2e10},
 };

@@ -185,6 +185,7 @@ struct DenseCosts {
   std::int64_t small_until;         // orders up to which matrices have kernels of our own, where those serve them
   std::int64_t blocked_from;        // orders from which Cholesky's factorisation of float32 goes by blocks
   std::int64_t blocked_batch_from;  // orders from which it does in a batch
+  double alone_until;               // n^2 (features + columns) up to which each of several GPUs finds eigenpairs alone
   LuCosts lu;
 };
 

@@ -171,6 +171,7 @@ void each_other_cost(AnyCosts& costs, const Visit& visit) {
   visit("dense.small_until", costs.dense.small_until);
   visit("dense.blocked_from", costs.dense.blocked_from);
   visit("dense.blocked_batch_from", costs.dense.blocked_batch_from);
+  visit("dense.alone_until", costs.dense.alone_until);
   visit("dense.lu.from", costs.dense.lu.from);
   visit("dense.lu.block", costs.dense.lu.block);
   visit("dense.lu.rows", costs.dense.lu.rows);
