@@ -175,6 +175,7 @@ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, s
   if (to % 16 != 0 || bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(from) % 16 != 0)
     host->fail("a bulk copy that is not of whole 16 bytes");
   constexpr std::uint32_t kOffset = (1u << kRankShift) - 1;
+  ++self->block->cluster->progress;  // whoever waits for it makes it
   for (std::uint32_t rank = 0; rank < self->block->cluster->blocks.size(); ++rank) {
     if (!(ranks >> rank & 1)) continue;
     const std::uint32_t base = rank << kRankShift;

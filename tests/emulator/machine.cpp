@@ -221,7 +221,8 @@ void run_cluster(Runner& r, std::size_t first) {
     for (std::size_t i = 0; i < count; ++i) {
       Thread& t = r.threads[turn];
       turn = backwards ? (turn == 0 ? count : turn) - 1 : (turn + 1 == count ? 0 : turn + 1);
-      if (t.done) continue;
+      if (t.done || t.seen == r.cluster.progress) continue;  // nothing that it may wait for has changed
+      t.seen = r.cluster.progress;
       r.current = *self = &t;
       emulator_switch(&r.scheduler, t.stack);
     }

@@ -83,6 +83,7 @@ struct Thread {
   int lane = 0;
   bool done = false;
   void* stack = nullptr;  // where it goes on
+  std::uint64_t seen = ~std::uint64_t(0);  // the cluster's progress when it last got its turn
   const char* waits_for = nullptr;
   std::uint32_t waits_at = 0;
   std::vector<std::vector<PendingCopy>> groups;
