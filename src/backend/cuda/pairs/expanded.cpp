@@ -10,7 +10,8 @@ namespace {
 
 static_assert(plan::kMostExpandedFeatures == MERCER_EXPANDED);
 
-constexpr std::int64_t kFloat = sizeof(float), kPointThreads = 256, kWarp = 32, kPointsOfTile = 128;
+constexpr std::int64_t kFloat = sizeof(float), kPointThreads = 256, kWarp = 32, kPointsOfTile = 128,
+                       kRowsOfBound = 32;
 
 }  // namespace
 
@@ -55,7 +56,10 @@ ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const
            values);
   };
   of_points("expand_points");
-  if (kernels_.plan->few.mma_rhs) of_points("write_chunks");
+  if (!kernels_.plan->few.mma_rhs) return {expanded, values};
+  launch(sibling(kernels_.pipes.expand, "bound_rows", job_), job_, {ceil_div(group.m, kRowsOfBound)}, kPointThreads, 0,
+         values);
+  of_points("write_chunks");
   return {expanded, values};
 }
 

@@ -19,6 +19,7 @@
 #include "common/prelude.cuh"
 #include "common/split_pieces.cuh"
 #include "pack/expanded_points.cuh"
+#include "pack/expanded_rows.cuh"
 #include "pairs/expanded.cuh"
 
 struct Steps {

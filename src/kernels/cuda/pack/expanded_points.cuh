@@ -1,5 +1,5 @@
 // The operands of expanded squares (expanded.cuh), from panels: start_expanded → expand_points → both tiles. For many
-// columns of v write_chunks (expanded_chunks.cuh) comes between.
+// columns of v bound_rows (expanded_rows.cuh) and write_chunks (expanded_chunks.cuh) come between.
 #pragma once
 
 #include "common/arguments.h"
@@ -35,9 +35,9 @@ MERCER_INLINE float whole_power_of(const ExpandedState& s, const float* features
   return (float)floor(power_of(s, features));
 }
 
-// What pieces of 16 bits lose at most of the sums of a row with many columns.
-MERCER_INLINE float pieces_lose(const ExpandedState& s) {
-  const float g = fabsf(s.rate), u = sqrtf(float_of(s.most[0]));
+// What pieces of 16 bits lose at most of the sums of a row with many columns, where |u| is its norm.
+MERCER_INLINE float pieces_lose(const ExpandedState& s, float u) {
+  const float g = fabsf(s.rate);
   const float exponent = g * (u * u + 2 * u * float_of(s.offset) + float_of(s.spread));
   return exp2_unit(exponent - 23 - EXPANDED_EXPONENT) + float_of(s.peaks) * exp2_unit(exponent - 39);
 }
@@ -58,8 +58,7 @@ MERCER_INLINE bool expanded_stands(const ExpandedState& s) {
   const float exponent = fabsf(s.rate) * fmaxf(float_of(s.most[0]), float_of(s.most[1]));
   const bool carries_v = TIMES_MANY || float_of(s.least_v) >= 0x1p-126f * exp2_unit(exponent + MOST_TERM);
   const bool carries_f = fabsf(s.at_zero) <= MOST_VALUE && fabsf(s.at_zero) >= 1 / MOST_VALUE;
-  const float tolerance = TIMES_MANY ? EXPANDED_TOLERANCE - pieces_lose(s) : EXPANDED_TOLERANCE;
-  return s.rate < 0 && lost <= tolerance && exponent <= MOST_EXPONENT && carries_v &&
+  return s.rate < 0 && lost <= EXPANDED_TOLERANCE && exponent <= MOST_EXPONENT && carries_v &&
          float_of(s.most_v) <= MOST_VALUE && carries_f;
 }
 

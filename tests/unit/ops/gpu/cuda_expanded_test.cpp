@@ -163,6 +163,38 @@ TEST(ExpandedSquares, NormsAndColumnsDecide) {
   });
 }
 
+/// Narrow values of many columns: means of all points leave too much open, and what a row sums up decides.
+TEST(ExpandedSquares, SumsOfRowsDecide) {
+  on_cuda([](TestContext&) {
+    if (cuda_device(0).capability() != 90) return;  // which has wide products
+    constexpr double kH = 0.15;                     // the bound by means reaches to 0.2
+    for (const auto& [n, columns] : {std::pair<std::int64_t, std::int64_t>{150, 5}, {140, 48}}) {
+      constexpr std::int64_t kM = 130, kK = 3;
+      const Array x = drawn(kM, kK, 1, kUniform), z = drawn(n, kK, 2, kUniform);
+      Array v(Dtype::float32, {n, columns});
+      const Array drawn_v = normal(Dtype::float32, {n, columns}, 4);
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t e = 0; e < columns; ++e) v.set({j, e}, drawn_v(j, e) < 0 ? drawn_v(j, e) - 0.5 : 0.5);
+      const auto expands = [&](const Array& of_x, const Array& of_v) {
+        const Array expanded = product_of(of_x, z, of_v, kH, 0), differences = product_of(of_x, z, of_v, kH, kNever);
+        expect_product(expanded, of_x.tensor(), z.tensor(), of_v, kH, std::to_string(columns) + " columns");
+        return !same_bits(expanded, differences);
+      };
+      EXPECT_TRUE(expands(x, v)) << columns;
+      Array far = copy(x, Dtype::float32);  // values of its row are 2^-32 at most
+      for (std::int64_t k = 0; k < kK; ++k) far.set({kM - 1, k}, 1.6);
+      EXPECT_FALSE(expands(far, v)) << columns;
+      Array lone(Dtype::float32, {n, columns});  // the last column has one point, far from some rows
+      for (std::int64_t j = 0; j < n; ++j)
+        for (std::int64_t e = 0; e < columns; ++e) lone.set({j, e}, e + 1 < columns ? v(j, e) : j == 3 ? 1 : 0);
+      EXPECT_FALSE(expands(x, lone)) << columns;
+      Array other = copy(v, Dtype::float32);
+      other.set({n - 1, columns - 1}, kNan);
+      EXPECT_FALSE(expands(x, other)) << columns;
+    }
+  });
+}
+
 /// Columns of v that have one point each: every value of the kernel is seen, and no sum hides what pieces lose. In both
 /// tiles. The device takes a tile only where it reckons that a value loses 1.8e-6 of itself at most: by exponents that
 /// are truncated, powers of two, pieces of 16 bits with the products that are left out, and three roundings.
