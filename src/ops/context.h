@@ -35,7 +35,7 @@ struct Context::State {
   Mutex ways_mutex;
   std::list<plan::ForcedWays> ways_given;
   std::optional<plan::Costs> costs;      // in place of every device's own: tests
-  double least_gain = plan::kLeastGain;  // of maxima on the CPU: tests
+  double least_gain = plan::kLeastGain;  // of maxima and masks: tests
   cpu::MaximaTiles maxima_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};

@@ -487,6 +487,11 @@ std::string cuda_plain_pack_source(Dtype type, Dtype points) {
                    stages_function({}, true) + streams_function({{.plain = true, .program = {}}}));
 }
 
+std::string cuda_skipped_source(Dtype type, Dtype v, Dtype out) {
+  return flattened(prelude(type) + define("POINT", element_type(v)) + define("OUT", element_type(out)) +
+                   include("pairs/skipped.cuh"));
+}
+
 std::string cuda_fill_source() { return flattened(include("common/fill.cuh")); }
 
 std::string cuda_factor_source() { return flattened(include("linalg/split_factor.cuh")); }

@@ -63,6 +63,8 @@ std::string cuda_plain_pack_source(Dtype type, Dtype points);
 
 /// The kernel `fill`.
 std::string cuda_fill_source();
+/// The kernels of skipped.cuh, for v of type `v` and results of type `out`.
+std::string cuda_skipped_source(Dtype type, Dtype v, Dtype out);
 std::string cuda_factor_source();
 /// The kernels of lu_panel.cuh, and those of lu_steps.cuh.
 std::string cuda_lu_panel_source();

@@ -558,6 +558,11 @@ std::string GpuPairPlan::to_text() const {
   if (few.expanded)
     text += fmt::format("squares of differences are expanded, {}, where norms allow it\n", expanded_text(*this));
   if (by_ranges()) text += "blocks share the features of a tile, by ranges; the last one merges them in order\n";
+  const bool folds = problem.consumer == Consumer::product || problem.consumer == Consumer::fold;
+  if (mask && folds)
+    text += "mask: large calls are made in strips of rows, each with the columns that i, j and parameters leave it\n";
+  else if (mask)
+    text += "mask: every pair is computed\n";
   if (input.direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (pipes.differs) text += differences_text(*this);
   if (pipes.mixed_sixteenths > 0)
@@ -688,6 +693,7 @@ std::shared_ptr<GpuPairPlan> make_plan(const GpuPairProblem& problem, const SumP
   for (const ir::Reduction& r : split.reductions)
     if (r.kind == Op::sum) plan->programs.promoted[static_cast<std::size_t>(r.first_slot)] = true;
   plan->sides = lower_sides(split);
+  plan->mask = PairMask(problem.outputs, problem.type, split.params);
   plan->programs.accumulation_params = params_of_reductions(problem.outputs);
   count_slots(*plan);
   if (split.states > 0) add_first_update(*plan);

@@ -15,6 +15,7 @@
 #include "mercer/pairwise.h"
 #include "plan/forms/bilinear.h"
 #include "plan/forms/guarded_sums.h"
+#include "plan/forms/pair_mask.h"
 #include "plan/forms/sides.h"
 #include "plan/gpu/sums/bilinear_tile.h"
 
@@ -237,6 +238,7 @@ struct GpuPairPlan {
   Sides sides;
   GpuTile tile;
   PairInput input;
+  PairMask mask;   // rectangles of pairs that need no computation
   GpuGuard guard;  // values whose sums leave the range before they do
   PairPipes pipes;
   PairProducts products;

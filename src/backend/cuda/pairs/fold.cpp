@@ -7,6 +7,7 @@
 #include "backend/cuda/gemm/matrix_products.h"
 #include "backend/cuda/gemm/wide.h"
 #include "backend/cuda/pairs/expanded.h"
+#include "backend/cuda/pairs/mask_strips.h"
 #include "backend/cuda/pairs/mixed.h"
 #include "backend/cuda/pairs/operations.h"
 #include "backend/cuda/pairs/sum_planes.h"
@@ -248,12 +249,57 @@ class FoldLaunch {
   std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;
 };
 
-/// Planes are those of one item of a batch, and so are stored values.
+/// Bytes of scratch memory that a fold takes.
+std::int64_t bytes_of(const PairKernels& kernels, const PairJob& job, const JobOperand* v, std::int64_t columns,
+                      const JobMatrix& out) {
+  Rehearsal rehearsal{.purpose = Rehearsal::Purpose::workspace};
+  if (job.rehearsal() != nullptr) rehearsal.device = job.rehearsal()->device;
+  Queue queue = *job.queue;
+  queue.rehearsal = &rehearsal;
+  PairJob rehearsed = job;
+  rehearsed.queue = &queue;
+  Workspace workspace;
+  FoldLaunch(kernels, rehearsed, out, workspace).run(v, columns);
+  return rehearsal.bytes;
+}
+
+/// One item of a batch, strip by strip. False where the call ends with the lay-out of its memory.
+bool fold_strips(const PairKernels& kernels, const PairJob& job, const JobOperand* v, std::int64_t columns,
+                 const JobMatrix& out, const std::vector<MaskStrip>& strips, Workspace& workspace) {
+  std::optional<SkippedRows> skipped;
+  if (v != nullptr) skipped.emplace(job, *v, columns, out.dtype);
+  const std::int64_t flags = skipped ? skipped->bytes() : 0;
+  const auto v_of = [&](const MaskStrip& strip) {
+    return v != nullptr ? std::optional(part_of(*v, strip)) : std::nullopt;
+  };
+  const auto pointer = [](const std::optional<JobOperand>& part) { return part ? &*part : nullptr; };
+  std::int64_t bytes = 0;
+  for (const MaskStrip& strip : strips)
+    bytes = std::max(bytes, bytes_of(kernels, part_of(job, strip), pointer(v_of(strip)), columns, part_of(out, strip)));
+  workspace.reuse();
+  workspace.add(flags);
+  workspace.add(bytes);
+  if (!workspace.take(job)) return false;
+  if (skipped) skipped->find(workspace.at<char>(0));
+  for (const MaskStrip& strip : strips) {
+    workspace.reuse();
+    workspace.add(flags);
+    const PairJob part = part_of(job, strip);
+    const JobMatrix to = part_of(out, strip);
+    const std::optional<JobOperand> from = v_of(strip);
+    if (!FoldLaunch(kernels, part, to, workspace).run(pointer(from), columns)) return false;
+    if (skipped) skipped->mark(strip, out, workspace.at<char>(0));
+  }
+  return true;
+}
+
+/// Planes are those of one item of a batch, and so are stored values and strips.
 void fold(const PairKernels& kernels, const PairJob& job, const JobOperand* v, std::int64_t columns,
           const JobMatrix& out) {
   const JobScope scope(job);
   Workspace workspace;
-  if (kernels.products.sums.empty() && (job.items == 1 || !kernels.plan->keeps())) {
+  const std::vector<MaskStrip> strips = mask_strips(*kernels.plan, job);
+  if (strips.empty() && kernels.products.sums.empty() && (job.items == 1 || !kernels.plan->keeps())) {
     FoldLaunch(kernels, job, out, workspace).run(v, columns);
     return;
   }
@@ -264,7 +310,10 @@ void fold(const PairKernels& kernels, const PairJob& job, const JobOperand* v, s
     JobOperand from;
     if (v != nullptr) from = {items.at(v->array, index), v->row_stride, v->col_stride};
     workspace.reuse();
-    if (!FoldLaunch(kernels, one, to, workspace).run(v != nullptr ? &from : nullptr, columns)) return;
+    const JobOperand* own = v != nullptr ? &from : nullptr;
+    const bool goes_on = strips.empty() ? FoldLaunch(kernels, one, to, workspace).run(own, columns)
+                                        : fold_strips(kernels, one, own, columns, to, strips, workspace);
+    if (!goes_on) return;
   }
 }
 

@@ -655,6 +655,12 @@ Kernel kron_finish_kernel(Dtype out, const PairJob& job) {
                        [&] { return codegen::cuda_kron_finish_source(job.type, out); });
 }
 
+Kernel skipped_kernels(Dtype v, Dtype out, const PairJob& job) {
+  return shared_kernel("mark_skipped",
+                       fmt::format("skipped rows of {}, {} to {}", name_of(v), name_of(job.type), name_of(out)), job,
+                       [&] { return codegen::cuda_skipped_source(job.type, v, out); });
+}
+
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }
 
 }  // namespace mercer::cuda
