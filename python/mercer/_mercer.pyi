@@ -662,9 +662,9 @@ class SparsePairs:
     Sums over the features of pairs of sparse points in float64, for mercer._sparse.
     """
 
-    def __init__(self, x: tuple[Any, Any, Any], z: tuple[Any, Any, Any] | None, features: int, w: Any | None) -> None:
+    def __init__(self, x: tuple[Any, Any, Any], z: tuple[Any, Any, Any] | None, features: int, w: Any | None, unit: bool = False) -> None:
         """
-        Copies x and z, each (starts, columns, values) of compressed rows; z None: the same points. ValueError for columns out of range or out of order.
+        Reads x and z, each (starts, columns, values) of compressed rows; z None: the same points. unit: sums are those of points divided by their norms. ValueError for columns out of range or out of order.
         """
 
     def dots(self, row: int, col: int, out: Any) -> None:
@@ -672,10 +672,15 @@ class SparsePairs:
         Writes the sums of w x z for rows from row and columns from col on: out is float64 [count, N - col].
         """
 
-    def squares(self, row: int, col: int, near: float, out: Any) -> None:
+    def squares(self, row: int, col: int, near: float, out: Any, root: bool = False) -> None:
         """
-        Writes the sums of w (x - z)^2 likewise; those of at most near of the sums of squares by differences.
+        Writes the sums of w (x - z)^2 likewise, or their roots; those of at most near of the sums of squares by differences.
         """
+
+def are_plain_rows(points: tuple[Any, Any, Any], features: int, least: float, most: float) -> bool:
+    """
+    Whether (starts, columns, values) are compressed rows with ascending columns and floats of sizes from least to most.
+    """
 
 def mirror_rows(matrix: Any, first: int, last: int) -> None:
     """Copies matrix[i, j] to matrix[j, i] for first <= i < last and j > i."""

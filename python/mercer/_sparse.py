@@ -125,6 +125,10 @@ def _side(verb: str, name: str, points: Any) -> Any:
         )
     if points.dtype.kind not in "biuf" or points.dtype.itemsize > 8:
         raise DtypeError(f"{verb}: {name} must be real. Received {points.dtype}")
+    if _is_plain(points):
+        made = sparse.csr_array(points)
+        made.has_canonical_format = True
+        return made.astype(np.float64, copy=False)
     made = points
     if hasattr(points, "check_format"):  # of columns or rows that are compressed
         made = type(points)(points)  # which shares the arrays
@@ -152,6 +156,18 @@ def _side(verb: str, name: str, points: Any) -> Any:
             f"Received {made.data[~((sizes >= _LEAST) & (sizes <= _MOST))][0]} in {name}"
         )
     return made
+
+
+def _is_plain(points: Any) -> bool:
+    """Whether a matrix of compressed rows may be taken as it is: one pass instead of one a rule."""
+    if getattr(points, "format", "") != "csr" or points.data.dtype.kind != "f":
+        return False
+    if not points.dtype.isnative or points.dtype.itemsize < 4:
+        return False
+    parts = points.indptr, points.indices, points.data
+    if len(points.indptr) != points.shape[0] + 1 or any(part.ndim != 1 for part in parts):
+        return False
+    return _mercer.are_plain_rows(parts, points.shape[1], _LEAST, _MOST)
 
 
 def _ends(values: np.ndarray) -> tuple[int, int]:
@@ -188,8 +204,10 @@ class _Pairs:
     def block(self, kind: str) -> Block:
         """What makes a kind of sums for rows of x and for z from a point on: [B, N], [B, 1] or
         [1, N]; it may write them to the array that it is given."""
-        if kind.startswith("unit "):
-            return self._unit(kind.removeprefix("unit "))
+        if kind.startswith("unit "):  # points that are 0 give NaN, as dense ones
+            return getattr(self, f"_{kind.removeprefix('unit ')}")(unit=True)
+        if kind == "roots":
+            return self._differences(root=True)
         name, _, of = kind.partition(" of ")
         if of:
             points = self.x if of == "x" or self.z is None else self.z
@@ -216,7 +234,7 @@ class _Pairs:
         found = what(self.x)
         return found, found if self.z is None else what(self.z)
 
-    def _engine(self) -> _mercer.SparsePairs:
+    def _engine(self, unit: bool = False) -> _mercer.SparsePairs:
         sides = [self.x] if self.z is None else [self.x, self.z]
         for a in sides:
             a.sum_duplicates()  # sorts what is not
@@ -226,7 +244,7 @@ class _Pairs:
             columns, features = np.split(found.ravel(), [self.x.nnz])[: len(sides)], len(names)
             w = None if w is None else w[names]
         made = [(a.indptr, c, a.data) for a, c in zip(sides, columns, strict=True)]
-        return _mercer.SparsePairs(made[0], None if self.z is None else made[1], features, w)
+        return _mercer.SparsePairs(made[0], None if self.z is None else made[1], features, w, unit)
 
     def _made(self, sums: Callable[[int, int, np.ndarray], None]) -> Block:
         """Sums of the engine, into memory that the next block takes unless it is given."""
@@ -239,32 +257,13 @@ class _Pairs:
 
         return block
 
-    def _dots(self) -> Block:
-        return self._made(self._engine().dots)
+    def _dots(self, unit: bool = False) -> Block:
+        return self._made(self._engine(unit).dots)
 
-    def _differences(self) -> Block:
-        """x^2 + z^2 - 2 x z, but of near pairs the sum of squares itself."""
-        engine = self._engine()
-        return self._made(lambda row, first, out: engine.squares(row, first, _NEAR, out))
-
-    def _unit(self, kind: str) -> Block:
-        """The block of points divided by their norms; points that are 0 give NaN, as dense ones."""
-        norms = self._of_both(lambda a: self._squares(a) ** 0.5)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            x = self.x.multiply(1 / norms[0][:, None]).tocsr()
-            z = None if self.z is None else self.z.multiply(1 / norms[1][:, None]).tocsr()
-        made = _Pairs(x, z, self.w).block(kind)
-        if all((n > 0).all() for n in norms):
-            return made
-        none = [np.where(n > 0, 0.0, np.nan) for n in norms]
-
-        def block(rows: slice, first: int, out: np.ndarray | None) -> np.ndarray:
-            found = made(rows, first, out)
-            found += none[0][rows, None]
-            found += none[1][first:]
-            return found
-
-        return block
+    def _differences(self, unit: bool = False, root: bool = False) -> Block:
+        """x^2 + z^2 - 2 x z, but of near pairs the sum of squares itself; or square roots."""
+        engine = self._engine(unit)
+        return self._made(lambda row, first, out: engine.squares(row, first, _NEAR, out, root))
 
     def _marks(self) -> _Pairs:
         """1 for what is not 0."""
@@ -350,6 +349,8 @@ class _Matrix:
         if w is not None:
             for weights in sorted({weights for _, weights in kinds if weights}):
                 _refuse_factors(verb, (left, right), w, weights)
+        if text == "sqrt(<0>)" and kinds[0][0] == "differences":  # which the engine computes too
+            text, kinds = "<0>", [("roots", kinds[0][1])]
         self.shape = left.shape[0], right.shape[0]
         self.is_symmetric = right is left and formula.symmetric
         self.is_sum, self.rest = text == "<0>", tuple(_chosen(text, len(kinds)))

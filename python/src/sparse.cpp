@@ -54,14 +54,14 @@ struct HeldRows {
 };
 
 void make(cpu::SparsePairs* self, const nb::tuple& x, std::optional<nb::tuple> z, std::int64_t features,
-          nb::handle w) {
+          nb::handle w, bool unit) {
   const HeldRows left("x", x);
   std::optional<HeldRows> right;
   if (z) right.emplace("z", *z);
   const cpu::SparseRows of_x = left.rows(), of_z = right ? right->rows() : of_x;
   std::optional<Held> weights;
   if (!w.is_none()) weights.emplace(w, "w");
-  new (self) cpu::SparsePairs(of_x, right ? &of_z : nullptr, features, weights ? &weights->tensor() : nullptr);
+  new (self) cpu::SparsePairs(of_x, right ? &of_z : nullptr, features, weights ? &weights->tensor() : nullptr, unit);
 }
 
 template <class Work>
@@ -77,11 +77,12 @@ void bind_sparse(nb::module_& module) {
   using Self = cpu::SparsePairs;
   nb::class_<Self>(module, "SparsePairs",
                    "Sums over the features of pairs of sparse points in float64, for mercer._sparse.")
-      .def("__init__", make, "x"_a, "z"_a.none(), "features"_a, "w"_a.none(),
+      .def("__init__", make, "x"_a, "z"_a.none(), "features"_a, "w"_a.none(), "unit"_a = false,
+           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
            nb::sig("def __init__(self, x: tuple[typing.Any, typing.Any, typing.Any], z: tuple[typing.Any, typing.Any, "
-                   "typing.Any] | None, features: int, w: typing.Any | None) -> None"),
-           "Copies x and z, each (starts, columns, values) of compressed rows; z None: the same points. ValueError for "
-           "columns out of range or out of order.")
+                   "typing.Any] | None, features: int, w: typing.Any | None, unit: bool = False) -> None"),
+           "Reads x and z, each (starts, columns, values) of compressed rows; z None: the same points. unit: sums are "
+           "those of points divided by their norms. ValueError for columns out of range or out of order.")
       .def(
           "dots",
           [](const Self& self, std::int64_t row, std::int64_t col, nb::handle out) {
@@ -91,12 +92,24 @@ void bind_sparse(nb::module_& module) {
           "Writes the sums of w x z for rows from row and columns from col on: out is float64 [count, N - col].")
       .def(
           "squares",
-          [](const Self& self, std::int64_t row, std::int64_t col, double near, nb::handle out) {
-            write(out, [&](const Tensor& to, Pool& pool) { self.squares(row, col, near, to, pool); });
+          [](const Self& self, std::int64_t row, std::int64_t col, double near, nb::handle out, bool root) {
+            write(out, [&](const Tensor& to, Pool& pool) { self.squares(row, col, near, to, pool, root); });
           },
-          "row"_a, "col"_a, "near"_a, "out"_a,
-          nb::sig("def squares(self, row: int, col: int, near: float, out: typing.Any) -> None"),
-          "Writes the sums of w (x - z)^2 likewise; those of at most near of the sums of squares by differences.");
+          "row"_a, "col"_a, "near"_a, "out"_a, "root"_a = false,
+          nb::sig("def squares(self, row: int, col: int, near: float, out: typing.Any, root: bool = False) -> None"),
+          "Writes the sums of w (x - z)^2 likewise, or their roots; those of at most near of the sums of squares by "
+          "differences.");
+  module.def(
+      "are_plain_rows",
+      [](const nb::tuple& points, std::int64_t features, double least, double most) {
+        const HeldRows held("points", points);
+        return cpu::are_plain(held.rows(), features, least, most);
+      },
+      "points"_a, "features"_a, "least"_a, "most"_a,
+      nb::sig("def are_plain_rows(points: tuple[typing.Any, typing.Any, typing.Any], features: int, least: float, "
+              "most: float) -> bool"),
+      "Whether (starts, columns, values) are compressed rows with ascending columns and floats of sizes from least to "
+      "most.");
   module.def(
       "mirror_rows",
       [](nb::handle matrix, std::int64_t first, std::int64_t last) {

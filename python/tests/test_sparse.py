@@ -301,6 +301,64 @@ def test_indices_of_any_order_and_width(points):
         assert all(map(np.array_equal, before, after))
 
 
+@pytest.mark.parametrize("text", ["dot", "cosine_similarity", "cosine", "euclidean", "sqeuclidean"])
+@pytest.mark.parametrize("kind", ["spare", "swapped", "half", "strided", "coo", "csc", "whole"])
+def test_every_storage_gives_the_same_bits(points, text, kind):
+    """Room after the last value, other byte orders and widths, strides: all as plain rows."""
+    x, z = points
+    x[6] = z[2] = 0
+    plain, z = sparse.csr_array(x), sparse.csr_array(z)
+    indptr, indices, data = plain.indptr, plain.indices, plain.data
+    if kind == "spare":
+        a = plain.copy()
+        a.indices, a.data = np.r_[indices, [10**6] * 3], np.r_[data, [np.nan] * 3]
+    elif kind == "strided":
+        a = plain.copy()
+        a.indices, a.data = np.repeat(indices, 2)[::2], np.repeat(data, 3)[::3]
+    elif kind == "whole":
+        a = sparse.csr_array(((2 * data).astype("i2"), indices, indptr), shape=x.shape)
+        plain = 2 * plain
+    else:
+        dtypes = {"swapped": np.dtype("f8").newbyteorder(), "half": np.float16}
+        a = sparse.csr_array((data.astype(dtypes.get(kind, "f8")), indices, indptr), shape=x.shape)
+        a = a.asformat(kind) if kind in ("coo", "csc") else a
+    for other in (z, None):
+        np.testing.assert_array_equal(mc.pairwise(text, a, other), mc.pairwise(text, plain, other))
+    np.testing.assert_array_equal(mc.pairwise(text, z, a), mc.pairwise(text, z, plain))
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_units_with_weights_and_points_of_nothing(points, dtype):
+    x, z = (a.astype(dtype) for a in points)
+    x[6] = z[2] = 0
+    w = np.random.default_rng(0).random(40)
+    w[7] = 0  # leaves nothing of some points
+    tolerance = 400 * np.finfo(dtype).eps
+    weighted = "a = sqrt(sum(w*x*x)); b = sqrt(sum(w*z*z)); "
+    for text, given in (
+        ("cosine_similarity", None),
+        ("cosine", None),
+        (weighted + "sum(w*x/a*(z/b))", w),
+        (weighted + "sum(w*square(x/a - z/b))", w),
+    ):
+        exact = mc.pairwise(text, x.astype("f8"), z.astype("f8"), w=given)
+        found = mc.pairwise(text, *map(sparse.csr_array, (x, z)), w=given)
+        assert found.dtype == dtype
+        assert np.isnan(found[6]).all()
+        assert np.isnan(found[:, 2]).all()
+        np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+def test_values_that_are_not_finite_are_named(points, value, dtype, kind):
+    a = sparse.csr_array(points[0].astype(dtype))
+    a.data[5] = value
+    with pytest.raises(ValueError, match=f"Received {value} in x"):
+        mc.pairwise("dot", a.asformat(kind), sparse.csr_array(points[1].astype(dtype)))
+
+
 @pytest.mark.parametrize("text", ["euclidean", "cosine", "hamming", "sum(w*square(x - z))"])
 def test_features_that_no_point_has_are_left_out(monkeypatch, points, text):
     monkeypatch.setattr(_sparse, "_FEW", 0)

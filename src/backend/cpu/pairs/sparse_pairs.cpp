@@ -49,28 +49,33 @@ std::vector<double> doubles(const char* name, const Tensor& array, std::int64_t 
 
 }  // namespace
 
-SparsePairs::SparsePairs(const SparseRows& x, const SparseRows* z, std::int64_t features, const Tensor* weights)
-    : same_(z == nullptr) {
+SparsePairs::SparsePairs(const SparseRows& x, const SparseRows* z, std::int64_t features, const Tensor* weights,
+                         bool unit)
+    : same_(z == nullptr), unit_(unit) {
   require(features >= 0 && features <= kMost, "sparse points: there must be at most 2^32 features. Received {}.",
           features);
   if (weights != nullptr) weights_ = doubles("weights", *weights, features);
   x_ = copied("x", x, features);
-  x_norms_ = norms(x_);
-  if (!same_) {
-    z_ = copied("z", *z, features);
-    z_norms_ = norms(z_);
-  }
+  if (!same_) z_ = copied("z", *z, features);
   collect_features(features);
   begins_ = std::make_shared<const Begins>(
       Begins{0, std::vector<std::int64_t>(features_.starts.begin(), features_.starts.end() - 1)});
+  if (unit_) find_norms();
 }
 
 SparsePairs::Compressed SparsePairs::copied(const char* name, const SparseRows& rows, std::int64_t features) {
   Compressed made;
   made.starts = whole_numbers(name, "starts", rows.starts);
-  const std::vector<std::int64_t> columns = whole_numbers(name, "columns", rows.columns);
-  const auto stored = static_cast<std::int64_t>(columns.size());
-  made.values = doubles(name, rows.values, stored);
+  require(rows.columns.ndim() == 1 && is_whole(rows.columns.dtype),
+          "sparse points: columns of {} must be int32 or int64 [n]. Received {}.", name, rows.columns);
+  const std::int64_t stored = rows.columns.shape[0];
+  require(rows.values.ndim() == 1 && rows.values.dtype == Dtype::float64 && rows.values.shape[0] == stored,
+          "sparse points: {} must be float64[{}]. Received {}.", name, stored, rows.values);
+  made.values = static_cast<const double*>(rows.values.data);
+  if (stored > 1 && rows.values.strides[0] != 1) {
+    made.owned = doubles(name, rows.values, stored);
+    made.values = made.owned.data();
+  }
   require(!made.starts.empty() && static_cast<std::int64_t>(made.starts.size()) <= kMost,
           "sparse points: starts of {} must have an element more than there are points, of which there are less than "
           "2^32. Received {}.", name, made.starts.size());
@@ -78,17 +83,24 @@ SparsePairs::Compressed SparsePairs::copied(const char* name, const SparseRows& 
               std::is_sorted(made.starts.begin(), made.starts.end()),
           "sparse points: starts of {} must ascend from 0 to the number of columns ({}). Received {} to {}.", name,
           stored, made.starts.front(), made.starts.back());
-  made.indices.reserve(columns.size());
-  for (std::size_t i = 0; i + 1 < made.starts.size(); ++i) {
-    std::int64_t before = -1;
-    for (std::int64_t s = made.starts[i]; s < made.starts[i + 1]; ++s) {
-      const std::int64_t column = columns[at(s)];
-      require(column > before && column < features,
-              "sparse points: columns of a point of {} must ascend and lie between 0 and {}. Received {} after {}.",
-              name, features - 1, column, before);
-      made.indices.push_back(static_cast<std::uint32_t>(before = column));
+  made.indices.resize(at(stored));
+  const auto copy_columns = [&]<class Index>(const Index* columns) {
+    const std::int64_t stride = rows.columns.strides[0];
+    for (std::size_t i = 0; i + 1 < made.starts.size(); ++i) {
+      std::int64_t before = -1;
+      for (std::int64_t s = made.starts[i]; s < made.starts[i + 1]; ++s) {
+        const std::int64_t column = columns[s * stride];
+        require(column > before && column < features,
+                "sparse points: columns of a point of {} must ascend and lie between 0 and {}. Received {} after {}.",
+                name, features - 1, column, before);
+        made.indices[at(s)] = static_cast<std::uint32_t>(before = column);
+      }
     }
-  }
+  };
+  if (rows.columns.dtype == Dtype::int32)
+    copy_columns(static_cast<const std::int32_t*>(rows.columns.data));
+  else
+    copy_columns(static_cast<const std::int64_t*>(rows.columns.data));
   return made;
 }
 
@@ -97,7 +109,8 @@ void SparsePairs::collect_features(std::int64_t features) {
   Compressed& made = features_;
   made.starts.assign(at(features) + 1, 0);
   made.indices.resize(from.indices.size());
-  made.values.resize(from.values.size());
+  made.owned.resize(from.indices.size());
+  made.values = made.owned.data();
   for (const std::uint32_t feature : from.indices) ++made.starts[at(feature) + 1];
   for (std::size_t k = 0; k < at(features); ++k) made.starts[k + 1] += made.starts[k];
   std::vector<std::int64_t> next(made.starts.begin(), made.starts.end() - 1);
@@ -105,7 +118,7 @@ void SparsePairs::collect_features(std::int64_t features) {
     for (std::int64_t s = from.starts[at(j)]; s < from.starts[at(j) + 1]; ++s) {
       const std::size_t feature = from.indices[at(s)], place = at(next[feature]++);
       made.indices[place] = static_cast<std::uint32_t>(j);
-      made.values[place] = weights_.empty() ? from.values[at(s)] : weights_[feature] * from.values[at(s)];
+      made.owned[place] = weights_.empty() ? from.values[at(s)] : weights_[feature] * from.values[at(s)];
     }
   }
 }
@@ -124,7 +137,21 @@ SparsePairs::Norms SparsePairs::norms(const Compressed& points) const {
     made.squares.push_back(square);
     if (is_signed) made.sizes.push_back(size);
   }
+  if (!unit_) return made;
+  for (std::size_t i = 0; i < made.squares.size(); ++i) {
+    const double square = made.squares[i];
+    made.factors.push_back(1 / std::sqrt(square));
+    if (is_signed) made.sizes[i] /= square;
+    made.squares[i] = 1;
+  }
   return made;
+}
+
+void SparsePairs::find_norms() const {
+  have_norms_.call([this] {
+    x_norms_ = norms(x_);
+    if (!same_) z_norms_ = norms(z_);
+  });
 }
 
 std::shared_ptr<const SparsePairs::Begins> SparsePairs::begins_at(std::int64_t col) const {
@@ -151,14 +178,18 @@ void SparsePairs::dot_row(std::int64_t i, const Begins& begins, double* out) con
     // Features lie apart in memory, and the processor cannot foresee which comes next.
     const std::int64_t later = begins.places[x_.indices[at(s + 2 < end ? s + 2 : s)]];
     __builtin_prefetch(features_.indices.data() + later);
-    __builtin_prefetch(features_.values.data() + later);
+    __builtin_prefetch(features_.values + later);
     const std::int64_t last = features_.starts[feature + 1];
     for (std::int64_t t = begins.places[feature]; t < last; ++t)
       out[features_.indices[at(t)] - begins.col] += value * features_.values[at(t)];
   }
+  if (!unit_) return;
+  const double own = x_norms_.factors[at(i)];
+  const double* factors = z_norms().factors.data() + begins.col;
+  for (std::int64_t j = 0; j < cols() - begins.col; ++j) out[j] *= own * factors[j];
 }
 
-void SparsePairs::square_row(std::int64_t i, const Begins& begins, double near, double* out) const {
+void SparsePairs::square_row(std::int64_t i, const Begins& begins, double near, bool root, double* out) const {
   dot_row(i, begins, out);
   const double own = x_norms_.squares[at(i)], bound = x_norms_.bounds()[i];
   const double* squares = z_norms().squares.data() + begins.col;
@@ -174,6 +205,8 @@ void SparsePairs::square_row(std::int64_t i, const Begins& begins, double near, 
     out[j] = same_ && i == j + begins.col ? 0 : difference(i, j + begins.col);
     --some;
   }
+  if (!root) return;
+  for (std::int64_t j = 0; j < n; ++j) out[j] = std::sqrt(out[j]);
 }
 
 /// The sum of w (x - z)^2 itself.
@@ -181,13 +214,14 @@ double SparsePairs::difference(std::int64_t i, std::int64_t j) const {
   constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   std::int64_t s = x_.starts[at(i)], t = z().starts[at(j)];
   const std::int64_t x_end = x_.starts[at(i) + 1], z_end = z().starts[at(j) + 1];
+  const double x_factor = unit_ ? x_norms_.factors[at(i)] : 1, z_factor = unit_ ? z_norms().factors[at(j)] : 1;
   double sum = 0;
   while (s < x_end || t < z_end) {
     const std::uint32_t a = s < x_end ? x_.indices[at(s)] : kNone, b = t < z_end ? z().indices[at(t)] : kNone;
     const bool has_x = s < x_end && (t >= z_end || a <= b), has_z = t < z_end && (s >= x_end || b <= a);
     double gap = 0;
-    if (has_x) gap = x_.values[at(s++)];
-    if (has_z) gap -= z().values[at(t++)];
+    if (has_x) gap = x_.values[at(s++)] * x_factor;
+    if (has_z) gap -= z().values[at(t++)] * z_factor;
     sum += weights_.empty() ? gap * gap : weights_[has_x ? a : b] * gap * gap;
   }
   return sum;
@@ -214,9 +248,55 @@ void SparsePairs::dots(std::int64_t row, std::int64_t col, const Tensor& out, Po
   each_row(row, col, out, pool, [this](std::int64_t i, const Begins& begins, double* to) { dot_row(i, begins, to); });
 }
 
-void SparsePairs::squares(std::int64_t row, std::int64_t col, double near, const Tensor& out, Pool& pool) const {
+void SparsePairs::squares(std::int64_t row, std::int64_t col, double near, const Tensor& out, Pool& pool,
+                          bool root) const {
+  find_norms();
   each_row(row, col, out, pool,
-           [&](std::int64_t i, const Begins& begins, double* to) { square_row(i, begins, near, to); });
+           [&](std::int64_t i, const Begins& begins, double* to) { square_row(i, begins, near, root, to); });
+}
+
+namespace {
+
+template <class Index>
+bool ascend(const Tensor& starts, const Tensor& columns, std::int64_t features) {
+  const Index *start = static_cast<const Index*>(starts.data), *column = static_cast<const Index*>(columns.data);
+  const std::int64_t points = starts.shape[0] - 1, stored = columns.shape[0];
+  if (points < 0 || start[0] != 0 || start[points] != stored) return false;
+  for (std::int64_t i = 0; i < points; ++i)
+    if (start[i] > start[i + 1] || start[i + 1] > stored) return false;
+  for (std::int64_t i = 0; i < points; ++i) {
+    const std::int64_t first = start[i], end = start[i + 1];
+    if (first == end) continue;
+    int wrong = column[first] < 0;
+    for (std::int64_t s = first + 1; s < end; ++s) wrong |= column[s] <= column[s - 1];
+    if (wrong != 0 || column[end - 1] >= features) return false;
+  }
+  return true;
+}
+
+template <class T>
+bool are_within(const Tensor& values, double least, double most) {
+  const T* data = static_cast<const T*>(values.data);
+  int wrong = 0;
+  for (std::int64_t s = 0; s < values.shape[0]; ++s) {
+    const double size = std::abs(static_cast<double>(data[s]));
+    wrong |= !(size >= least) | !(size <= most);
+  }
+  return wrong == 0;
+}
+
+}  // namespace
+
+bool are_plain(const SparseRows& rows, std::int64_t features, double least, double most) {
+  const Dtype index = rows.columns.dtype, value = rows.values.dtype;
+  for (const Tensor* part : {&rows.starts, &rows.columns, &rows.values})
+    if (part->ndim() != 1 || (part->shape[0] > 1 && part->strides[0] != 1)) return false;
+  if (!is_whole(index) || rows.starts.dtype != index || rows.values.shape[0] != rows.columns.shape[0]) return false;
+  const bool are_rows = index == Dtype::int32 ? ascend<std::int32_t>(rows.starts, rows.columns, features)
+                                              : ascend<std::int64_t>(rows.starts, rows.columns, features);
+  if (!are_rows) return false;
+  if (value == Dtype::float32) return are_within<float>(rows.values, least, most);
+  return value == Dtype::float64 && are_within<double>(rows.values, least, most);
 }
 
 namespace {

@@ -26,10 +26,12 @@ struct SparseRows {
 
 class SparsePairs {
  public:
-  /// Reads copies of the arrays, so that nothing that the caller does with them later matters. `z` null: the same
-  /// points as x. `weights`: double [features], or null for none. Throws unless starts and columns are in range and in
-  /// order, and refuses more than 2^32 features or points.
-  SparsePairs(const SparseRows& x, const SparseRows* z, std::int64_t features, const Tensor* weights);
+  /// Copies starts and columns, so that nothing that the caller does with them later matters; the values must stay
+  /// where they are. `z` null: the same points as x. `weights`: double [features], or null for none. `unit`: sums are
+  /// those of the points divided by their norms sqrt(sum w x^2), NaN for a point of norm 0. Throws unless starts and
+  /// columns are in range and in order, and refuses more than 2^32 features or points.
+  SparsePairs(const SparseRows& x, const SparseRows* z, std::int64_t features, const Tensor* weights,
+              bool unit = false);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(x_.starts.size()) - 1; }
   std::int64_t cols() const { return static_cast<std::int64_t>(z().starts.size()) - 1; }
@@ -39,17 +41,20 @@ class SparsePairs {
   void dots(std::int64_t row, std::int64_t col, const Tensor& out, Pool& pool) const;
   /// Sums of w (x - z)^2 likewise, by norms and dots. Where the result is at most `near` of the sums of |w| x^2 and
   /// |w| z^2, which means that digits cancel, it is the sum of the squared differences itself; 0 of a point and itself.
-  void squares(std::int64_t row, std::int64_t col, double near, const Tensor& out, Pool& pool) const;
+  /// `root`: writes square roots.
+  void squares(std::int64_t row, std::int64_t col, double near, const Tensor& out, Pool& pool, bool root = false) const;
 
  private:
   struct Compressed {
     std::vector<std::int64_t> starts;
     std::vector<std::uint32_t> indices;
-    std::vector<double> values;
+    std::vector<double> owned;  // empty: the values are the caller's
+    const double* values = nullptr;
   };
   struct Norms {
     std::vector<double> squares;  // sums of w x^2
     std::vector<double> sizes;    // sums of |w| x^2; empty where no weight is negative
+    std::vector<double> factors;  // what unit points are multiplied by; empty without
     const double* bounds() const { return (sizes.empty() ? squares : sizes).data(); }
   };
   /// Where the points from `col` on begin in each feature's list.
@@ -60,23 +65,29 @@ class SparsePairs {
 
   const Compressed& z() const { return same_ ? x_ : z_; }
   const Norms& z_norms() const { return same_ ? x_norms_ : z_norms_; }
+  void find_norms() const;
   void collect_features(std::int64_t features);
   Norms norms(const Compressed& points) const;
   std::shared_ptr<const Begins> begins_at(std::int64_t col) const;
   void dot_row(std::int64_t i, const Begins& begins, double* out) const;
-  void square_row(std::int64_t i, const Begins& begins, double near, double* out) const;
+  void square_row(std::int64_t i, const Begins& begins, double near, bool root, double* out) const;
   double difference(std::int64_t i, std::int64_t j) const;
   template <class Row>
   void each_row(std::int64_t row, std::int64_t col, const Tensor& out, Pool& pool, const Row& make) const;
   static Compressed copied(const char* name, const SparseRows& rows, std::int64_t features);
 
   std::vector<double> weights_;  // empty: 1
-  bool same_;
+  bool same_, unit_;
   Compressed x_, z_, features_;  // features_: the points of z that have a feature, and w z
-  Norms x_norms_, z_norms_;
+  mutable Norms x_norms_, z_norms_;  // once their first reader has called find_norms
+  mutable Once have_norms_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<const Begins> begins_;  // of the last call
 };
+
+/// Whether these are compressed rows with columns from 0 to features - 1 that ascend within each point, and values of
+/// float or double whose sizes lie between `least` and `most`.
+bool are_plain(const SparseRows& rows, std::int64_t features, double least, double most);
 
 /// Copies matrix[i, j] to matrix[j, i] for the rows i from `first` to `last` - 1 and all j > i. The matrix is square,
 /// of float or double, with its columns side by side.

@@ -137,6 +137,70 @@ void check(const Points<Index>& x, const Points<Index>* z_in, const std::vector<
   }
 }
 
+/// Sums of x / |x| and z / |z|, and roots: each factor adds at most K + 4 roundings, for the sum, root and quotient.
+void check_units(const Points<std::int32_t>& x, const Points<std::int32_t>& z, const std::vector<double>& w) {
+  const Tensor weights = view(w.data(), {std::ssize(w)});
+  const SparseRows of_z = z.rows();
+  const SparsePairs pairs(x.rows(), &of_z, x.features, w.empty() ? nullptr : &weights, true);
+  Pool pool(2);
+  const std::int64_t col = 2, cols = z.count - col;
+  std::vector<double> dots(static_cast<std::size_t>(x.count * cols)), squares(dots), roots(dots);
+  const auto whole = [&](std::vector<double>& to) {
+    return Tensor(to.data(), Dtype::float64, {x.count, cols}, {cols, 1});
+  };
+  pairs.squares(0, col, 1e-3, whole(squares), pool);
+  pairs.squares(0, col, 1e-3, whole(roots), pool, true);
+  pairs.dots(0, col, whole(dots), pool);
+  for (std::int64_t i = 0; i < x.count; ++i) {
+    for (std::int64_t j = col; j < z.count; ++j) {
+      const auto place = static_cast<std::size_t>(i * cols + j - col);
+      const Sum both = dot(x, i, z, j, w);
+      const long double norms = std::sqrt(dot(x, i, x, i, w).value * dot(z, j, z, j, w).value);
+      if (!(norms > 0)) {
+        EXPECT_TRUE(std::isnan(dots[place]) && std::isnan(squares[place]) && std::isnan(roots[place]));
+        continue;
+      }
+      const double bound = kUnit * static_cast<double>(3 * x.features + 12);
+      EXPECT_NEAR(dots[place], static_cast<double>(both.value / norms),
+                  bound * static_cast<double>(both.sizes / norms));
+      EXPECT_NEAR(squares[place], static_cast<double>(2 - 2 * both.value / norms),
+                  4 * bound * static_cast<double>(1 + both.sizes / norms));
+      EXPECT_EQ(roots[place], std::sqrt(squares[place]));
+    }
+  }
+}
+
+TEST(SparsePairs, UnitsAreThoseOfDensePoints) {
+  for (double density : {0.05, 0.3, 1.0}) {
+    const Points<std::int32_t> x(23, 40, density, 1), z(17, 40, density, 2);
+    for (const std::vector<double>& w : {std::vector<double>{}, weights_for(40, 0)}) {
+      check_units(x, z, w);
+      check_units(x, x, w);
+    }
+  }
+}
+
+TEST(SparsePairs, PlainRowsAreThoseThatMayBeTakenAsTheyAre) {
+  const auto is_plain = [](std::vector<std::int64_t> starts, std::vector<std::int64_t> columns,
+                           std::vector<double> values) {
+    const Tensor parts[] = {view(starts.data(), {std::ssize(starts)}), view(columns.data(), {std::ssize(columns)}),
+                            view(values.data(), {std::ssize(values)})};
+    return are_plain({parts[0], parts[1], parts[2]}, 4, 0.5, 8);
+  };
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN(), kInf = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(is_plain({0, 2, 2, 3}, {0, 3, 0}, {0.5, -8, 1}));
+  EXPECT_TRUE(is_plain({0}, {}, {}));
+  EXPECT_FALSE(is_plain({}, {}, {}));
+  for (double value : {0.0, 0.25, -9.0, kNan, kInf}) EXPECT_FALSE(is_plain({0, 2, 2, 3}, {0, 3, 0}, {1, value, 1}));
+  for (std::int64_t column : {-1, 0, 4}) EXPECT_FALSE(is_plain({0, 2, 2, 3}, {0, column, 0}, {1, 1, 1}));
+  EXPECT_FALSE(is_plain({0, 2, 2, 3}, {-1, 3, 0}, {1, 1, 1}));
+  EXPECT_FALSE(is_plain({0, 2, 1, 3}, {0, 3, 0}, {1, 1, 1}));
+  EXPECT_FALSE(is_plain({0, 9, 2, 3}, {0, 3, 0}, {1, 1, 1}));
+  EXPECT_FALSE(is_plain({1, 2, 2, 3}, {0, 3, 0}, {1, 1, 1}));
+  EXPECT_FALSE(is_plain({0, 2, 2}, {0, 3, 0}, {1, 1, 1}));
+  EXPECT_FALSE(is_plain({0, 2, 2, 3}, {0, 3, 0}, {1, 1}));
+}
+
 TEST(SparsePairs, SumsAreThoseOfDensePoints) {
   for (double density : {0.0, 0.05, 0.3, 1.0}) {
     const Points<std::int32_t> x(23, 40, density, 1), z(17, 40, density, 2);
@@ -172,12 +236,12 @@ TEST(SparsePairs, EmptySides) {
       }
 }
 
-TEST(SparsePairs, CopiesWhatItReads) {
+TEST(SparsePairs, CopiesStartsAndColumns) {
   Points<std::int32_t> x(5, 6, 1, 1);
   const SparsePairs pairs(x.rows(), nullptr, 6, nullptr);
   const Points<std::int32_t> before = x;
   std::fill(x.columns.begin(), x.columns.end(), 1 << 30);
-  std::fill(x.values.begin(), x.values.end(), 1e300);
+  std::fill(x.starts.begin(), x.starts.end(), 1 << 30);
   Pool pool(1);
   std::vector<double> found(25);
   pairs.dots(0, 0, view(found.data(), {5, 5}), pool);
