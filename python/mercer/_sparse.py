@@ -29,6 +29,8 @@ _FEW, _SPARE = 2**16, 4
 _NEAR = 1e-3
 #: Magnitudes whose squares, and those of their differences, float64 has.
 _LEAST, _MOST = 1e-130, 1e150
+#: Values of z for each of x, and pairs for each value of z, from which on x and z change places.
+_MORE = 4
 _MASKED = ("x", "z", "x1", "x2", "v", "w")  # operands that may be of NumPy
 _NORMS = "a = sqrt(sum({0}x*x)); b = sqrt(sum({0}z*z)); "
 
@@ -327,7 +329,17 @@ class _Matrix:
     tiles of R rows, which is five times as fast as calls of one point each.
     """
 
-    def __init__(self, verb: str, f: Any, x: Any, z: Any, w: Any, params: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        verb: str,
+        f: Any,
+        x: Any,
+        z: Any,
+        w: Any,
+        params: dict[str, Any],
+        *,
+        turn: bool = False,
+    ) -> None:
         left = _side(verb, "x", x)
         right = left if z is None else _side(verb, "z", z)
         dtype = _dtype(verb, [x] if z is None else [x, z])
@@ -339,8 +351,10 @@ class _Matrix:
             )
         w = _weights(verb, w, features)
         given: dict[str, Any] = {n: np.asarray(value, np.float64) for n, value in params.items()}
-        # What is wrong with the formula or a parameter is said as of any other points.
-        self.batch = _tried(verb, f, np.zeros((1, features)), w, given).shape[:-2]
+        # What is wrong with the formula or a parameter is said as of any other points; few features
+        # serve, because no sum that sparse points have is wrong for some numbers of these alone.
+        few = np.zeros((1, min(features, 16)))
+        self.batch = _tried(verb, f, few, None if w is None else w[:16], given).shape[:-2]
         formula = _mercer.formula_for(f, verb, w is not None, given)
         left_over = {n: v for n, v in given.items() if n in formula.parameters}
         self.params = {n: v[..., None] if v.ndim else v for n, v in left_over.items()}
@@ -349,6 +363,10 @@ class _Matrix:
         if w is not None:
             for weights in sorted({weights for _, weights in kinds if weights}):
                 _refuse_factors(verb, (left, right), w, weights)
+        self.is_turned = turn and _is_less_turned(left, right)
+        if self.is_turned:
+            left, right = right, left
+            kinds = [(_turned(kind), weights) for kind, weights in kinds]
         if text == "sqrt(<0>)" and kinds[0][0] == "differences":  # which the engine computes too
             text, kinds = "<0>", [("roots", kinds[0][1])]
         self.shape = left.shape[0], right.shape[0]
@@ -388,7 +406,7 @@ class _Matrix:
 
     def write(self, rows: slice, first: int, out: np.ndarray) -> None:
         """The values [..., B, N] of rows, from a column on."""
-        to = out if out.dtype == np.float64 and out.ndim == 2 else None
+        to = out if out.dtype == np.float64 and out.ndim == 2 and not self.is_turned else None
         if self.is_sum:
             found = self.blocks[0](rows, first, to)
             if found is not to:
@@ -423,6 +441,19 @@ class _Matrix:
             return a.reshape(*a.shape[:of_rows], g * r, *a.shape[of_rows + 2 :])
 
         return tuple(map(joined, found)) if isinstance(found, tuple) else joined(found)
+
+
+def _is_less_turned(x: Any, z: Any) -> bool:
+    """Whether few points of x and many of z take less time as those of z and x: the engine sorts
+    the values of its second points by features, which costs some times what reading them does,
+    and a block is transposed into the result."""
+    return z.nnz > _MORE * x.nnz and _MORE * z.nnz > x.shape[0] * z.shape[0]
+
+
+def _turned(kind: str) -> str:
+    """The sum of z and x that is this one of x and z."""
+    name, _, of = kind.partition(" of ")
+    return f"{name} of {'z' if of == 'x' else 'x'}" if of else kind
 
 
 def _tried(verb: str, f: Any, origin: np.ndarray, w: Any, params: dict[str, Any]) -> Any:
@@ -522,14 +553,21 @@ def _call(verb: str, arguments: dict[str, Any]) -> Any:
             )
         params |= {} if arguments["p"] is None else {"p": arguments["p"]}
         w = _variances(verb, w, params) if f == "seuclidean" else w
-    matrix = _Matrix(verb, f, x, z, w, params)
+    is_matrix = verb in ("pairwise", "cdist", "kernel_matrix")
+    matrix = _Matrix(verb, f, x, z, w, params, turn=is_matrix)
     if verb == "kernel_product":
         return _product(matrix, arguments["v"])
     if verb == "knn":
         return _neighbours(matrix, arguments["k"])
     if verb == "kernel_reduce":
         return _reduced(matrix, arguments["reduce"])
-    made = np.empty((*matrix.batch, *matrix.shape), matrix.dtype)
+    m, n = matrix.shape
+    made = np.empty((*matrix.batch, *((n, m) if matrix.is_turned else (m, n))), matrix.dtype)
+    if matrix.is_turned:
+        with np.errstate(over="ignore"):
+            for rows, _ in matrix.rows():
+                matrix.write(rows, 0, made[..., rows].swapaxes(-1, -2))
+        return made
     with np.errstate(over="ignore"):
         for rows, first in matrix.rows(half=matrix.is_symmetric):
             matrix.write(rows, first, made[..., rows, first:])

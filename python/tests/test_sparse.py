@@ -349,6 +349,42 @@ def test_units_with_weights_and_points_of_nothing(points, dtype):
         np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("storage", ["csr", "csc", "dense"])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_few_points_and_many(points, dtype, storage):
+    """Sides that change places within the call: against few values of x, and as without."""
+    x, z = points[0][:2].astype(dtype), np.concatenate([*points] * 3).astype(dtype)
+    x[1] = z[2] = 0
+    a, w = sparse.csr_array(x), np.random.default_rng(0).random(40)
+    b = z if storage == "dense" else sparse.csr_array(z).asformat(storage)
+    assert _sparse._is_less_turned(a, sparse.csr_array(z))
+    assert not _sparse._is_less_turned(sparse.csr_array(z), a)
+    tolerance = 400 * np.finfo(dtype).eps
+    for text, given, params in (
+        ("dot", None, {}),
+        ("euclidean", None, {}),
+        ("cosine", None, {}),
+        ("hamming", w, {}),
+        ("jaccard", None, {}),
+        ("russellrao", w, {}),
+        ("sum(x)*3 - sum(z) + sum(x*x)*sum(z != 0) - sum(z*z)*sum(x != 0)", None, {}),
+        ("sum(w*x*z) + sum(w*x) - K*sum(w*z)", w, {}),
+        ("gauss", None, {"bandwidth": np.array([1.0, 3.0])}),
+    ):
+        exact = mc.pairwise(text, x.astype("f8"), z.astype("f8"), w=given, **params)
+        found = mc.pairwise(text, a, b, w=given, **params)
+        assert found.dtype == dtype
+        assert found.flags.c_contiguous
+        largest = np.nanmax(abs(exact))
+        np.testing.assert_allclose(found, exact, rtol=tolerance, atol=tolerance * largest)
+    # Verbs that reduce over z keep their sides.
+    v = np.random.default_rng(1).normal(size=len(z))
+    exact = distance.cdist(x.astype("f8"), z.astype("f8"))
+    bound = tolerance * (exact @ abs(v)).max()
+    np.testing.assert_allclose(mc.kernel_product("euclidean", a, b, v), exact @ v, atol=bound)
+    assert np.array_equal(mc.kernel_reduce("euclidean", a, b, "argmin"), exact.argmin(1))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
