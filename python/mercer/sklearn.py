@@ -17,6 +17,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Hyperparameter, Kernel
 
 import mercer as mc
+from mercer import _sparse
 from mercer._types import FormulaLike
 
 __all__ = ["FormulaKernel"]
@@ -106,6 +107,11 @@ class FormulaKernel(Kernel):
         self.params = None if self.params is None else params
 
     def _scaled(self, x: Any) -> np.ndarray:
+        if _sparse.is_sparse(x):
+            raise TypeError(
+                f"FormulaKernel: points must be dense. Received {type(x).__name__}; "
+                "pass X.toarray()"
+            )
         x = np.atleast_2d(np.asarray(x, np.float64))
         if self.length_scale is None:
             return x

@@ -506,3 +506,21 @@ def test_refusals(points, call, words):
     with pytest.raises((ValueError, TypeError, NotImplementedError)) as caught:
         call(*map(sparse.csr_matrix, points))
     assert words in str(caught.value)
+
+
+def test_estimators_of_scikit_learn(points):
+    svm = pytest.importorskip("sklearn.svm")
+    ridge, neighbors = (pytest.importorskip(f"sklearn.{n}") for n in ("kernel_ridge", "neighbors"))
+    from mercer.sklearn import FormulaKernel
+
+    x, k = points[0], mc.gauss(bandwidth=3.0)
+    a, y = sparse.csr_array(x), np.arange(50) % 2
+    assert np.array_equal(*(svm.SVC(kernel=k).fit(p, y).predict(p) for p in (a, x)))
+    near = neighbors.KNeighborsClassifier(metric=mc.metric("euclidean"), algorithm="brute")
+    with mc.patch("sklearn"):
+        found, exact = (ridge.KernelRidge(kernel=k).fit(p, y).predict(p) for p in (a, x))
+        # The ridge is 1, so that errors of the matrix [50, 50] grow by at most 1 + its norm.
+        np.testing.assert_allclose(found, exact, atol=400 * EPS * 51**2)
+        assert np.array_equal(*(near.fit(p, y).predict(p) for p in (a, x)))
+    with pytest.raises(TypeError, match=r"must be dense. Received csr_array; pass X.toarray\(\)"):
+        FormulaKernel("dot")(a)

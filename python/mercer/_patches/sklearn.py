@@ -54,12 +54,13 @@ _WIDE = ("manhattan_distances", "laplacian_kernel")
 _OF_POSITIVE = ("additive_chi2_kernel", "chi2_kernel")
 
 
-def _read(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray] | None:
+def _read(x: Any, y: Any, *, sparse: bool = False) -> tuple[Any, Any] | None:
     """Points as scikit-learn reads them; None for what it computes otherwise, or refuses."""
-    if get_config()["array_api_dispatch"] or any(map(issparse, (x, y))):
+    if get_config()["array_api_dispatch"] or (not sparse and any(map(issparse, (x, y)))):
         return None
     x, y = pairwise.check_pairwise_arrays(x, y)
-    return (x, y) if x.size and y.size and x.dtype in (np.float32, np.float64) else None
+    has_all = all((*x.shape, *y.shape))
+    return (x, y) if has_all and x.dtype in (np.float32, np.float64) else None
 
 
 def _matrix(name: str, given: dict[str, Any]) -> Any:
@@ -115,7 +116,7 @@ def _of_kernels(offered: dict[str, Any], original: Callable[..., Any]) -> Callab
         if isinstance(metric, mc.Kernel) and not (args and "metric" in words):
             own = _options({n: v for n, v in words.items() if n != "metric"}, offered)
             with contextlib.suppress(*_REFUSED):
-                points = None if own is None else _read(X, Y)
+                points = None if own is None else _read(X, Y, sparse=True)
                 if points is not None:
                     found = _of_kernel(metric, points, words.get("n_jobs"), own)
         return original(X, Y, *args, **words) if found is None else found
