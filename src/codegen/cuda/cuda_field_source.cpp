@@ -207,8 +207,10 @@ std::string powers_text(const plan::GpuFieldPlan& plan) {
   const int eighths = plan.table_eighths();
   std::string text = exponent_text(plan.factors);
   text += define("IS_ROOT", plan.factors.power == 0.5) + define("TABLE_EIGHTHS", eighths);
-  constexpr int kThreads = 512;  // FIELD_THREADS, which the skeleton defines after this
-  if (eighths > 0) text += define("THREADS", kThreads) + power_functions(plan.factors.power, plan::kFieldPowerBits);
+  // FIELD_THREADS, which the skeleton defines after this.
+  if (eighths > 0)
+    text += define("THREADS", plan.product_threads()) +
+            power_functions(plan.factors.power, plan::kFieldPowerBits);
   return text;
 }
 
@@ -220,6 +222,7 @@ std::string units_defines(const plan::GpuFieldPlan& plan, bool units) {
 std::string field_products_text(const plan::GpuFieldPlan& plan, bool units) {
   const bool digits = units && plan.of_signs(), halves = units && !digits;
   std::string text = prelude(Dtype::float32) + field_product_defines(plan);
+  text += define("TILE_GROUPS", plan.product_groups());
   text += define("PLANES", plan.problem.planes) + define("STAGES", plan.product_stages(units)) +
           define("INPUT_STAGES", plan.product_inputs(units)) + units_defines(plan, units);
   text += define("FALLBACK", !units && plan.products_are_fallback());

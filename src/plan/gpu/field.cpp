@@ -109,14 +109,20 @@ bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, const C
   return has_work(m, n, k, costs) && (costs.tensor_cores_from == 0 || k >= costs.gradient.product_features);
 }
 
+bool pays_wide_field_tile(std::int64_t k) {
+  constexpr double kShare = 0.95;  // both take as long for a feature, or nearly
+  const auto features = [k](std::int64_t tile) { return static_cast<double>(round_up(k, tile)); };
+  return features(kWideFieldTileFeatures) < kShare * features(kFieldTileFeatures);
+}
+
 std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
-  constexpr std::int64_t kSumsOfThreads = 8 * 384 * 16, kGroups = 12, kPoints = 64, kFloat = 4, kBarriers = 3 * 8;
+  constexpr std::int64_t kPoints = 64, kFloat = 4, kBarriers = 3 * 8;
   constexpr std::int64_t kInputBarriers = 2 * 8, kSearch = 8;
   const std::int64_t columns = product_columns(), queries = product_queries();
   const bool digits = units && of_signs();
-  const std::int64_t totals = digits ? 0 : kSumsOfThreads;
+  const std::int64_t totals = digits ? 0 : queries * columns / 2 * kFloat * (product_groups() * 32);
   const std::int64_t pieces = of_signs() ? (digits ? 3 : 6) : (units ? 4 : 8);  // bytes of a value
-  const std::int64_t stage = kGroups * 4 * group_bytes() + queries * columns * pieces * kPoints;
+  const std::int64_t stage = product_groups() * 4 * group_bytes() + queries * columns * pieces * kPoints;
   const std::int64_t rows = std::max<std::int64_t>(queries / problem.contraction.cluster, 1) * problem.planes;
   const std::int64_t inputs = (columns + rows) * kPoints * kFloat;
   return totals + stages * (stage + kBarriers) + product_inputs(units) * (inputs + kInputBarriers) +
@@ -297,6 +303,9 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given,
   plan->reads.col = reads_site(plan->programs.phi, {ir::Site::col});
   plan->reads.weights = reads_site(plan->programs.phi, {ir::Site::w}) || (plan->beyond && plan->beyond.reads_weights());
   if (problem.pass.features > 0) plan_extra(*plan, options);
+  if (plan->factors.power > 0 && problem.contraction.wide) plan->problem.contraction.cluster = 1;
+  else
+    plan->problem.contraction.wide = false;
   if (problem.contraction.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;
     plan->contracted.factor_by_table = ir::lower({plan->factors.factor}, options);

@@ -17,8 +17,10 @@ namespace mercer::plan {
 
 struct GradientCosts;
 
-/// Features of a block of products.
-inline constexpr std::int64_t kFieldTileFeatures = 192;
+/// Features of a block of products, and of a wide one, which has half as many points m.
+inline constexpr std::int64_t kFieldTileFeatures = 192, kWideFieldTileFeatures = 256;
+/// Whether the wide tile takes less time, as it has fewer features that are not there.
+bool pays_wide_field_tile(std::int64_t k);
 /// Whether a call of these sizes runs on tensor cores.
 bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs);
 
@@ -75,6 +77,7 @@ struct FieldContraction {
   int product_outputs = 0;  // of a pass, where φ has factors; 0: none
   BilinearTile linear;      // of the product, where the factor is linear; an empty one: none
   bool doubles = false;     // that product in float64 (kernels/cuda/gradient/linear_doubles.cuh)
+  bool wide = false;        // of a block of products, where factors are powers: kWideFieldTileFeatures
   int cluster = 1;          // blocks of products that share coefficients times amplitudes, 1 or 2
 };
 
@@ -159,7 +162,12 @@ struct GpuFieldPlan {
   }
   /// Coefficients of one pass.
   int pass_outputs() const { return std::min(problem.contraction.product_outputs, product_columns()); }
-  int product_queries() const { return 64 / product_columns(); }
+  int product_queries() const { return (problem.contraction.wide ? 32 : 64) / product_columns(); }
+  /// A block of products has so many groups of 16 features, which a warp each multiplies, and four warps more.
+  int product_groups() const {
+    return static_cast<int>((problem.contraction.wide ? kWideFieldTileFeatures : kFieldTileFeatures) / 16);
+  }
+  int product_threads() const { return product_groups() * 32 + 128; }
   /// Points m whose products go together; twice as many have left operands in registers.
   int product_batch(bool units = false) const { return units ? 1 : std::clamp(product_queries() / 2, 1, 2); }
   int linear_outputs() const { return static_cast<int>(std::min<std::int64_t>(problem.outputs, kLinearOutputs)); }

@@ -246,6 +246,7 @@ GpuFieldProblem field_problem(const Request& request, const FieldUse& use, const
   problem.outputs = static_cast<int>(std::min(outputs_of(request), kFieldOutputs));
   problem.contraction.product_outputs = use.contracts ? most_product_outputs(outputs_of(request)) : 0;
   problem.contraction.cluster = use.contracts && ceil_div(request.k, kFieldTileFeatures) % 2 == 0 ? 2 : 1;
+  problem.contraction.wide = use.contracts && pays_wide_field_tile(request.k);
   problem.thread_features = thread_features(request.k, costs.gradient);
   problem.device.capability = request.device.capability;
   problem.contraction.linear = use.linear;
@@ -288,7 +289,8 @@ KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, P
   const std::string key = cache_key(
       is_extra ? "extra field" : "field", formula.form, has_weight_plane(request), side_sums.without_weight,
       side_sums.weights, formula.key, problem.type, problem.outputs, problem.contraction.product_outputs,
-      problem.contraction.cluster, problem.thread_features, problem.contraction.linear, problem.contraction.doubles,
+      problem.contraction.cluster, problem.contraction.wide, problem.thread_features,
+      problem.contraction.linear, problem.contraction.doubles,
       problem.stored.columns_of_doubles, problem.device.capability, problem.device.shared_per_block);
   return planner.field(key, [&] {
     problem.field = weighed_field(request, planner);

@@ -7,8 +7,8 @@
 namespace mercer::cuda {
 namespace {
 
-constexpr std::int64_t kThreads = 512, kOperandThreads = 1024;
-constexpr std::int64_t kTileGroups = 12, kGroupFeatures = 16, kStagePoints = 64, kMarkFeatures = 64;
+constexpr std::int64_t kOperandThreads = 1024;
+constexpr std::int64_t kGroupFeatures = 16, kStagePoints = 64, kMarkFeatures = 64;
 constexpr std::int64_t kCodePoints = 94 * kStagePoints;
 /// Sums of 32 bits hold so many stages of signs of 64 times digits of 128.
 constexpr std::int64_t kMostDigitStages = 4000;
@@ -24,7 +24,7 @@ std::int64_t FieldProducts::row_bytes(const plan::GpuFieldPlan& plan, const Pair
 FieldProducts::FieldProducts(const FieldKernels& kernels, const PairJob& job, std::int64_t outputs, std::int64_t rows,
                              Workspace& workspace)
     : kernels_(kernels), job_(job), outputs_(outputs), rows_(rows), pass_(kernels.plan->pass_outputs()),
-      groups_(ceil_div(job.features, kTileGroups * kGroupFeatures) * kTileGroups),
+      groups_(round_up(ceil_div(job.features, kGroupFeatures), std::int64_t{kernels.plan->product_groups()})),
       mark_groups_(ceil_div(job.features, kMarkFeatures)) {
   constexpr std::int64_t kFloat = sizeof(float);
   image_ = workspace.add(stages() * groups_ * (kStagePoints / 16) * kernels.plan->group_bytes());
@@ -51,7 +51,7 @@ std::int64_t FieldProducts::stages() const { return ceil_div(job_.z.count, kStag
 std::int64_t FieldProducts::coef_floats() const { return stages() * kStagePoints * kernels_.plan->product_columns(); }
 
 std::int64_t FieldProducts::blocks(std::int64_t rows) const {
-  return groups_ / kTileGroups * ceil_div(rows, kernels_.plan->product_queries());
+  return groups_ / kernels_.plan->product_groups() * ceil_div(rows, kernels_.plan->product_queries());
 }
 
 FieldProductArguments FieldProducts::arguments(const FieldArguments& field, const Workspace& workspace) const {
@@ -121,7 +121,7 @@ void FieldProducts::run_units(FieldProductArguments& a, std::int64_t splits) con
   const Kernel examine = sibling(kernels_.contraction.rows, "examine_amplitudes", job_);
   launch(examine, job_, {ceil_div(a.field.m, kBlockRows), ranges_}, kRowThreads, 0, a);
   launch(kernels_.contraction.rows, job_, {ceil_div(a.field.m, kJudgedRows)}, kRowThreads, 0, a);
-  launch(kernels_.contraction.units, job_, {blocks(a.field.m), splits}, kThreads,
+  launch(kernels_.contraction.units, job_, {blocks(a.field.m), splits}, plan.product_threads(),
          plan.product_shared_bytes(plan.product_stages(true), true), a);
   a.wanted = a.left;
 }
@@ -141,7 +141,7 @@ void FieldProducts::run(const FieldArguments& part, std::int64_t first, std::int
     const std::int64_t cluster = kernels_.plan->problem.contraction.cluster;
     blocks_of_rows = std::min(blocks_of_rows, job_.hardware().multiprocessors / cluster * cluster);
   }
-  launch(kernels_.contraction.products, job_, {blocks_of_rows, splits}, kThreads,
+  launch(kernels_.contraction.products, job_, {blocks_of_rows, splits}, kernels_.plan->product_threads(),
          kernels_.plan->product_shared_bytes(kernels_.plan->product_stages()), a);
 }
 

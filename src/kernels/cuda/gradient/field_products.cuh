@@ -7,12 +7,13 @@
 // is a product of matrices: S is made in registers, as tensor cores take a left operand, G by a warpgroup of its own in
 // shared memory.
 //
-//      64 points n a stage                     three groups multiply: 64 features x QUERIES points m each
+//      64 points n a stage                     groups multiply: 64 features x QUERIES points m each
 //   k  ┌───────────┐      G of a point m       one makes G and feeds: images of z and of the coefficients, rows of
 //  192 │ image of  │  x  64 n x (COLUMNS x     the pairs' values
 //      │ z         │      PIECES)
 //      └───────────┘
 //
+// A wide tile has 256 features, and half as many points m.
 // The CLUSTER blocks of a cluster have other features of the same points m: each makes its part of G for all of them.
 //
 //   SIGN     factor = sign(x - z): S of {-2, 0, 2} from the ranks of x and z (field_operands.cuh), two elements in two
@@ -99,9 +100,9 @@ MERCER_INLINE void load_points(float (&values)[16], u32 from, u32 step) {
 }
 
 // The part of G that is a thread's: 16 points of a column, a quarter of the stage of a point m; without a cluster two
-// such parts. Quarters of all points m are shared out among the blocks.
+// such parts, where the tile is not wide. Quarters of all points m are shared out among the blocks.
 struct OwnPart {
-  static constexpr int kTurns = 2 / CLUSTER, kQuarters = 128 / COLUMNS;  // of all threads
+  static constexpr int kTurns = QUERIES * COLUMNS / 32 / CLUSTER, kQuarters = 128 / COLUMNS;  // of all threads
   int column, quarter[kTurns], query[kTurns];
   u32 place[kTurns], first_of_warp;  // in G
   float scale[kTurns];

@@ -6,12 +6,12 @@
 #include "common/prelude.cuh"
 #include "common/warpgroups.cuh"
 
-#define FEED_GROUP 3
+#define FEED_GROUP (TILE_GROUPS / 4)
 #define FEED_WARPS 4
-#define FIELD_THREADS 512
-#define TILE_GROUPS 12  // of 16 features
+#define WIDE (TILE_GROUPS > 12)  // of 16 features; a warp multiplies each
+#define FIELD_THREADS (TILE_GROUPS * 32 + 128)
 #define STAGE_POINTS 64
-#define QUERIES (64 / COLUMNS)
+#define QUERIES ((WIDE ? 32 : 64) / COLUMNS)
 #define PIECES (SIGN ? 3 : 2)
 #define PRODUCT_COLUMNS (COLUMNS * PIECES)
 #define HALF_COLUMNS (COLUMNS / 2)  // accumulators of a piece
@@ -31,17 +31,17 @@
 #define SHARED_G_BYTES (G_BYTES - G_BYTES / CLUSTER)  // what the other blocks make
 #define OWN_QUERIES (QUERIES < CLUSTER ? 1 : QUERIES / CLUSTER)
 #define PAIR_ROWS (OWN_QUERIES * PLANES)
-#define TOTAL_UNITS (DIGITS ? 0 : 8)  // of four floats: QUERIES * HALF_COLUMNS sums
+#define TOTAL_UNITS (DIGITS ? 0 : QUERIES * HALF_COLUMNS / 4)  // of four floats
 #define FLUSH_STAGES (SIGN ? 8 : HALVES ? 4 : 1)
 #define GIVEN_BACK (HALVES ? 1.75e-7f : 0.0f)
-#define MULTIPLIERS 384
+#define MULTIPLIERS (TILE_GROUPS * 32)
 #define TOGETHER (DIGITS ? 4 : 1)  // stages that are multiplied
 #define PENDING (HALVES ? 2 : DIGITS && BATCH == 1 && QUERIES >= 4 ? 3 : 1)  // batches under way
 #define SLOTS ((PENDING + 1) * BATCH)                                        // left operands of points m
-// Registers of a thread, 128 on average: more for the values of powers at once.
-#define FEED_REGISTERS (HALVES ? 56 : 80)
-#define MULTIPLY_REGISTERS (HALVES ? 152 : 144)
-#define REGISTERS 128  // with which threads begin
+// Registers of a thread, on average those with which it begins: more for the values of powers at once.
+#define FEED_REGISTERS (WIDE ? 64 : HALVES ? 56 : 80)
+#define MULTIPLY_REGISTERS (WIDE ? 104 : HALVES ? 152 : 144)
+#define REGISTERS (WIDE ? 96 : 128)
 
 static_assert(STAGES > 1, "a stage is left while the next one is multiplied");
 

@@ -226,6 +226,7 @@ struct FieldRow {
   Dtype type = Dtype::float32;
   bool everywhere = false;
   bool tensor_cores = false;
+  bool wide = false;  // the tile of products
   bool linear = false;
   int few_features = 0;
   int sums = 0;  // in the gradient's pass; of few features or one output the product with v too
@@ -254,6 +255,11 @@ const FieldRow kFields[] = {
     {.name = "gradient-signs-64", .text = kL1, .outputs = 64, .tensor_cores = true},
     {.name = "gradient-values-1", .text = kGauss, .tensor_cores = true},
     {.name = "gradient-values-16", .text = "sum(abs(x-z)^1.3)^(1/1.3)", .outputs = 16, .tensor_cores = true},
+    {.name = "gradient-wide-16",
+     .text = "sum(abs(x-z)^1.3)^(1/1.3)",
+     .outputs = 16,
+     .tensor_cores = true,
+     .wide = true},
     {.name = "gradient-values-32", .text = kGauss, .outputs = 32, .tensor_cores = true},
     {.name = "gradient-linear-1", .text = kGauss, .linear = true},
     {.name = "gradient-linear-16", .text = kGauss, .outputs = 16, .everywhere = true, .linear = true},
@@ -453,7 +459,8 @@ class Collection {
     second.outputs = static_cast<int>(std::min<std::int64_t>(row.outputs, plan::kFieldOutputs));
     if (row.tensor_cores) {
       second.contraction.product_outputs = row.outputs;
-      second.contraction.cluster = row.outputs > 8 ? 2 : 1;
+      second.contraction.cluster = row.outputs > 8 && !row.wide ? 2 : 1;
+      second.contraction.wide = row.wide;
     }
     second.device.capability = gpu_.capability;
     second.device.shared_per_block = gpu_.shared_per_block;
@@ -485,10 +492,10 @@ class Collection {
     add({row.name, std::move(sources.field), 256, 1, plan->shared_bytes(1 << 20)});
     add({std::string(row.name) + ".uniforms", std::move(sources.uniforms), 128});
     if (plan->products) {
-      add({std::string(row.name) + ".products", std::move(sources.contraction.products), 512, 1,
+      add({std::string(row.name) + ".products", std::move(sources.contraction.products), plan->product_threads(), 1,
            plan->product_shared_bytes(plan->product_stages())});
       add({std::string(row.name) + ".operands", std::move(sources.contraction.operands), 1024});
-      add({std::string(row.name) + ".units", std::move(sources.contraction.units), 512, 1,
+      add({std::string(row.name) + ".units", std::move(sources.contraction.units), plan->product_threads(), 1,
            plan->product_shared_bytes(plan->product_stages(true), true)});
       add({std::string(row.name) + ".rows", std::move(sources.contraction.rows)});
     }

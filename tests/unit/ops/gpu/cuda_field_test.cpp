@@ -284,6 +284,23 @@ TEST(TensorCoreFields, PowersAreInTf32WhereAFeatureRefuses) {
   });
 }
 
+/// The tile of 256 features: with features, points m and outputs that do not fill it, and without a table.
+TEST(TensorCoreFields, PowersInTheWideTile) {
+  on_cuda([](TestContext& context) {
+    context.state().own_costs().tensor_cores_from = 0;
+    for (auto [m, n, k, outputs] : {std::array{5, 130, 200, 16}, {3, 65, 193, 1}, {2, 257, 256, 20}, {1, 1, 450, 3}})
+      for (const char* f : {"sum(abs(x-z)^1.3)^(1/1.3)", "sum(w*abs(x-z)^1.5)"}) {
+        expect_gradient(f, {m, n, k, outputs}, context);
+        if (::testing::Test::HasFatalFailure()) return;
+      }
+    // One feature refuses, and products in tf32 compute all rows.
+    const Array x = uniform(Dtype::float32, {3, 200}, 1), coef = normal(Dtype::float32, {2, 150}, 3);
+    Array z = uniform(Dtype::float32, {150, 200}, 2);
+    for (std::int64_t n = 0; n < 100; ++n) z.set({n, 199}, 1e-25 * z(n, 199));
+    expect_gradient("sum(abs(x-z)^1.3)", x, z, coef, "refused", context);
+  });
+}
+
 /// Scales of rows, columns and weights that a float holds one by one.
 TEST(TensorCoreFields, ScalesOfUnits) {
   on_cuda([](TestContext& context) {
@@ -438,8 +455,20 @@ TEST(TensorCoreFields, ThePlanSaysSo) {
       if (!plan->has_units()) continue;
       EXPECT_GT(plan->product_stages(true), plan->of_signs() ? 2 : 1);
       EXPECT_LE(plan->product_shared_bytes(plan->product_stages(true), true), problem.device.shared_per_block);
+      plan::GpuFieldProblem wide = problem;
+      wide.contraction.wide = true;
+      wide.contraction.cluster = 2;
+      const auto other = plan::plan_gpu_field(wide);
+      EXPECT_EQ(other->problem.contraction.wide, !other->of_signs());
+      EXPECT_EQ(other->problem.contraction.cluster, other->of_signs() ? 2 : 1);
+      EXPECT_LE(other->product_shared_bytes(other->product_stages(true), true), problem.device.shared_per_block);
+      EXPECT_LE(other->product_shared_bytes(other->product_stages()), problem.device.shared_per_block);
+      EXPECT_GT(std::min(other->product_stages(true), other->product_stages()), 1);
     }
   EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::costs_of(90)));
+  for (const auto& [features, wide] : {std::pair(128, false), {192, false}, {193, true}, {256, true}, {257, false},
+                                       {384, false}, {512, true}, {768, false}, {1024, true}})
+    EXPECT_EQ(plan::pays_wide_field_tile(features), wide) << features;
   // Passes of 64 columns take 128 for 70 outputs, passes of 32 take 96.
   for (const auto& [outputs, of_pass] : {std::pair(5, 5), {32, 32}, {33, 33}, {64, 64}, {70, 32}, {100, 64}})
     EXPECT_EQ(plan::most_product_outputs(outputs), of_pass);
