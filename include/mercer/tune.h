@@ -65,7 +65,9 @@ TuneReport tune(const Options& options, const std::function<void(const Options&)
 
 /// Measures what vector instructions cost on this processor, alone and in turns, in some seconds, and keeps it on
 /// disk. Where the processor's family is not known, plans and floors of later processes follow it; elsewhere it is
-/// shown next to the family's row (docs/kernels/cpu_floor.md). Returns a table for people. Throws unsupported where
+/// shown next to the family's row (docs/kernels/cpu_floor.md). Measures, too, what ways cost that calls choose
+/// among; later processes follow it everywhere (docs/design/cpu_ways.md). Returns a table for people. Throws
+/// unsupported where
 /// there is no AVX2, code may not run or the clock cannot be measured, Cancelled when progress says so.
 std::string tune_cpu(const ProgressCallback& progress = {});
 

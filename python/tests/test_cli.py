@@ -327,6 +327,7 @@ def test_costs_of_this_cpu_are_measured_and_kept(tmp_path):
         return run.stdout
 
     assert "measured here" not in output("info")
+    assert "costs of ways: measured on Zen 5" in output("info")
     table = output("tune", "--cpu")
     rows = {line.split()[0]: line.split()[1:] for line in table.splitlines() if line.strip()}
     for kind in ("multiply", "add", "extreme", "compare", "select", "round", "logic", "permute"):
@@ -337,6 +338,9 @@ def test_costs_of_this_cpu_are_measured_and_kept(tmp_path):
     assert "\nkept" in table
     assert "measured here" in output("info")
     assert "measured here" in output("explain", "sum(abs(x-z))")
+    assert float(rows["gemm_term"][0]) > 0
+    for shown in (output("info"), output("explain", "sum(abs(x-z))")):
+        assert "costs of ways: this processor's own (mercer tune --cpu)" in shown
     assert "costs of " in output("cache", "list")
 
 

@@ -15,6 +15,7 @@
 #include "core/system/log.h"
 #include "core/system/mutex.h"
 #include "mercer/explain.h"
+#include "ops/costs/cpu_costs.h"
 #include "ops/costs/device_costs.h"
 #include "ops/settings.h"
 #include "plan/cpu/target.h"
@@ -155,6 +156,10 @@ const plan::Costs& Context::State::costs_on(Device device, const Queue& queue) c
   return ops::device_costs(cuda_devices()[index]);
 }
 
+const plan::cpu::Costs& Context::State::way_costs(Target of) const {
+  return own_way_costs ? *own_way_costs : ops::way_costs(of);
+}
+
 std::size_t Context::plan_count() const {
   return state_->pairs.size() + state_->fields.size() + state_->cuda_pairs.size() + state_->cuda_fields.size();
 }
@@ -185,12 +190,14 @@ std::string describe_solver() { return cuda_device_count() > 0 ? describe_cuda_s
 
 std::string describe_machine() {
   const Context& context = Context::shared();
-  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\ncosts of vector instructions: {}\nthreads: {}\n{}{}",
+  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\ncosts of vector instructions: {}\n"
+                     "costs of ways: {}\nthreads: {}\n{}{}",
                      cpu_features().to_text(),
                      ExecutableMemory::available()
                          ? "available"
                          : fmt::format("denied ({}), the interpreter serves", ExecutableMemory::why_not()),
-                     name_of(context.target()), cpu_costs().text, context.threads(), describe_cuda() + describe_nvrtc(),
+                     name_of(context.target()), cpu_costs().text,
+                     ops::source_of_way_costs(context.target()), context.threads(), describe_cuda() + describe_nvrtc(),
                      describe_solver() + describe_lapack());
 }
 

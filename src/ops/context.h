@@ -14,6 +14,7 @@
 #include "core/system/parallel.h"
 #include "core/system/recent_cache.h"
 #include "mercer/device.h"
+#include "plan/cpu/costs.h"
 #include "plan/gpu/ways.h"
 
 namespace mercer {
@@ -25,6 +26,8 @@ struct Context::State {
   /// What ways cost on a device, or on that which a rehearsal plans for; of the CPU, which has none of its own, those
   /// sizes of an H200 that calls there take.
   const plan::Costs& costs_on(Device device, const Queue& queue) const;
+  /// What ways cost on the CPU, with an instruction set.
+  const plan::cpu::Costs& way_costs(Target of) const;
   /// Plans kept: more than a program uses, few enough that a stream of new formulas does not grow memory.
   static constexpr std::size_t kPlans = 256;
 
@@ -35,6 +38,7 @@ struct Context::State {
   Mutex ways_mutex;
   std::list<plan::ForcedWays> ways_given;
   std::optional<plan::Costs> costs;      // in place of every device's own: tests
+  std::optional<plan::cpu::Costs> own_way_costs;  // in place of the processor's: tune_cpu, tests
   double least_gain = plan::kLeastGain;  // of maxima and masks: tests
   cpu::MaximaTiles maxima_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};

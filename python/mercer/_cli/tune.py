@@ -33,7 +33,7 @@ COMMANDS = (
         (
             argument("formula", nargs="?", help="a formula or a name of the zoo"),
             argument(
-                "--cpu", action="store_true", help="what vector instructions cost here, in seconds"
+                "--cpu", action="store_true", help="what instructions and ways cost, in seconds"
             ),
             argument(
                 "--gpu", action="store_true", help="what stored values cost there, in seconds"

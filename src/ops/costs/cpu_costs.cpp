@@ -2,13 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <optional>
 
 #include "core/error.h"
+#include "core/system/log.h"
 #include "core/system/mutex.h"
 #include "mercer/explain.h"
 #include "ops/costs/choice_store.h"
 #include "ops/costs/cpu_record.h"
+#include "plan/cpu/fit_costs.h"
+#include "plan/cpu/target.h"
 
 namespace mercer {
 namespace ops {
@@ -22,6 +26,23 @@ const std::optional<plan::CpuRow>& measured_here() {
     const std::optional<std::string> record = ChoiceStore::shared().find(record_key(cpu_features()));
     return record ? row_of_record(*record) : std::nullopt;
   });
+}
+
+std::string way_key(Target target) {
+  return fmt::format("{}\nways\n{}", record_key(cpu_features()), name_of(target));
+}
+
+/// Rows of ways that were measured on this processor, as they were when this process first asked.
+const plan::cpu::Costs* measured_ways(Target target) {
+  static constinit Lazy<std::map<Target, plan::cpu::Costs>> rows;
+  const auto& measured = rows.get([] {
+    std::map<Target, plan::cpu::Costs> found;
+    for (const plan::TargetInfo* info : plan::targets())
+      if (const auto row = stored_way_costs(info->target, ChoiceStore::shared())) found.emplace(info->target, *row);
+    return found;
+  });
+  const auto found = measured.find(target);
+  return found == measured.end() ? nullptr : &found->second;
 }
 
 }  // namespace
@@ -49,6 +70,30 @@ CpuTarget cpu_target(const std::string& name) {
   require(target != Target::x86_avx512 || row->has_wide(), "target: {} has no x86_avx512. Received \"{}\".", row->name,
           name);
   return {target, row, true};
+}
+
+const plan::cpu::Costs& way_costs(Target target) {
+  static constexpr plan::cpu::Costs kShipped;
+  const plan::cpu::Costs* const own = measured_ways(target);
+  return own != nullptr ? *own : kShipped;
+}
+
+std::string source_of_way_costs(Target target) {
+  return measured_ways(target) != nullptr ? "this processor's own (mercer tune --cpu)" : "measured on Zen 5";
+}
+
+std::optional<plan::cpu::Costs> stored_way_costs(Target target, const ChoiceStore& store) {
+  const std::optional<std::string> record = store.find(way_key(target));
+  if (!record) return std::nullopt;
+  std::optional<plan::cpu::Costs> own = plan::cpu::costs_from_record(*record);
+  if (!own)
+    log(LogLevel::warning, "costs of ways on {}: the store's row does not read and is left out", name_of(target));
+  return own;
+}
+
+void keep_way_costs(Target target, const plan::cpu::Costs& costs, ChoiceStore& store) {
+  store.keep(way_key(target), plan::cpu::costs_record(costs),
+             fmt::format("ways of {} on {}", name_of(target), cpu_features().brand));
 }
 
 }  // namespace ops

@@ -1,9 +1,12 @@
 // Whose costs the plans and floors of CPUs follow.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "mercer/device.h"
+#include "ops/costs/choice_store.h"
+#include "plan/cpu/costs.h"
 #include "plan/cpu/cpu_rows.h"
 
 namespace mercer::ops {
@@ -24,5 +27,15 @@ struct CpuTarget {
   bool named = false;  // the family was
 };
 CpuTarget cpu_target(const std::string& name);
+
+/// What ways cost with an instruction set on this processor: what was measured here before this process asked first,
+/// else the numbers of the header, which are of Zen 5.
+const plan::cpu::Costs& way_costs(Target target);
+/// Whose they are, for people.
+std::string source_of_way_costs(Target target);
+/// What the store says now. A record that cannot be read counts as none, and a warning says so.
+std::optional<plan::cpu::Costs> stored_way_costs(Target target, const ChoiceStore& store);
+/// Has processes that start later choose by these numbers.
+void keep_way_costs(Target target, const plan::cpu::Costs& costs, ChoiceStore& store);
 
 }  // namespace mercer::ops

@@ -90,8 +90,12 @@ std::string ways_text(const plan::PairPlan& plan, const Formula& f, ExplainShape
   request.has_blas = lapack() != nullptr;
   request.has_amx = !on.named && ops::may_use_amx(on.target);
   request.computed = computed_part(plan, shape, plan::PairMask::kLook).value_or(1);
-  return plan::cpu::ways_text(request, plan::cpu::forms_of(plan), plan::cpu::Costs{},
-                              *Context::shared().state().forced_ways.load());
+  static constexpr plan::cpu::Costs kShipped;
+  const plan::cpu::Costs& costs = on.named ? kShipped : ops::way_costs(on.target);
+  const std::string source = on.named ? "" : fmt::format("costs of ways: {}\n", ops::source_of_way_costs(on.target));
+  return plan::cpu::ways_text(request, plan::cpu::forms_of(plan), costs,
+                              *Context::shared().state().forced_ways.load()) +
+         source;
 }
 
 }  // namespace

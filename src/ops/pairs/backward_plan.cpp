@@ -139,8 +139,11 @@ class Planner {
   bool takes_both_sides() const {
     if (!serves_both_sides() || request_.both_sides == Choice::never) return false;
     if (request_.both_sides == Choice::always) return true;
-    const auto forced = Context::shared().state().forced_ways.load();
-    return &plan::cpu::choose(both_request(), both_forms(), {}, *forced) == &plan::cpu::kBothSides;
+    Context& context = Context::shared();
+    const plan::cpu::Costs& costs = context.state().way_costs(context.target());
+    const plan::cpu::Way& way =
+        plan::cpu::choose(both_request(), both_forms(), costs, *context.state().forced_ways.load());
+    return &way == &plan::cpu::kBothSides;
   }
 
   void add_both_sides() {
@@ -376,8 +379,9 @@ std::vector<BackwardPass> plan_backward(const BackwardRequest& request) {
 std::string ways_of_both_sides(const BackwardRequest& request) {
   const Planner planner(request);
   if (!planner.serves_both_sides()) return "";
-  return plan::cpu::ways_text(planner.both_request(), planner.both_forms(), {},
-                              *Context::shared().state().forced_ways.load());
+  Context::State& state = Context::shared().state();
+  return plan::cpu::ways_text(planner.both_request(), planner.both_forms(),
+                              state.way_costs(Context::shared().target()), *state.forced_ways.load());
 }
 
 FieldVerb plan_field(const FieldRequest& request) {

@@ -13,8 +13,6 @@
 namespace mercer::ops {
 namespace {
 
-constexpr plan::cpu::Costs kCosts;
-
 template <class T>
 void multiply_item(const cpu::PairItem& item, std::int64_t chunk, const cpu::OutputMatrix& out,
                    const cpu::RunOptions& run) {
@@ -82,7 +80,9 @@ bool may_use_amx(Target target) { return target == Target::x86_avx512 && has_amx
 
 const plan::cpu::Way& choose_cpu_way(const plan::cpu::Request& request, const cpu::PairProgram& program,
                                      Context& context) {
-  return plan::cpu::choose(request, program.forms, kCosts, *context.state().forced_ways.load());
+  const Context::State& state = context.state();
+  return plan::cpu::choose(request, program.forms, state.way_costs(program.plan().problem.target),
+                           *state.forced_ways.load());
 }
 
 cpu::OutputMatrix BatchOutput::of(const PairCall& call, std::int64_t index) const {

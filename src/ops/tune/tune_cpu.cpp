@@ -2,6 +2,8 @@
 //
 //   the clock, by two chains that must agree → loops of one, two and three kinds of instructions → times
 //   times → ports (plan/cpu/fit_ports.h) → a row, in the store and next to the table's
+//
+// and what ways cost, which their choice follows: calls by each way → times → a row (plan/cpu/fit_costs.h) → the store
 #include <fmt/format.h>
 
 #include "core/error.h"
@@ -13,6 +15,8 @@
 #include "ops/costs/choice_store.h"
 #include "ops/costs/cpu_costs.h"
 #include "ops/costs/cpu_record.h"
+#include "ops/tune/way_samples.h"
+#include "plan/cpu/costs_fields.h"
 #include "plan/cpu/fit_ports.h"
 #include "plan/cpu/target.h"
 
@@ -81,6 +85,29 @@ std::string table_of(const CpuRow& row, const CpuRow* known) {
   return text;
 }
 
+/// Every number next to that of Zen 5, and how well they predict what was measured.
+std::string table_of(const ops::MeasuredWays& ways, Target target) {
+  const plan::cpu::Costs shipped;
+  std::vector<double> others;
+  plan::cpu::each_cost(shipped, [&](const char*, double number, auto) { others.push_back(number); });
+  std::string text = fmt::format("{:<24} {:>9} {:>9}\n", "ns of ways, " + std::string(name_of(target)), "measured",
+                                 "zen5");
+  std::size_t at = 0;
+  plan::cpu::each_cost(ways.costs, [&](const char* name, double number, auto) {
+    text += fmt::format("{:<24} {:>9.3g} {:>9.3g}\n", name, number, others[at++]);
+  });
+  return text + fmt::format("half of {} calls take what is predicted within a factor of {:.2f} (by the numbers of zen5 "
+                            "{:.2f})\n",
+                            ways.calls.size(), median_error(ways.costs, ways.calls), median_error(shipped, ways.calls));
+}
+
+/// The instruction set that calls take here by themselves.
+Target best_target() {
+  for (const plan::TargetInfo* info : plan::targets())
+    if (info->runs_here()) return info->target;
+  return Target::interpreter;
+}
+
 }  // namespace
 
 std::string tune_cpu(const ProgressCallback& progress) {
@@ -90,15 +117,20 @@ std::string tune_cpu(const ProgressCallback& progress) {
     fail(ErrorKind::unsupported, "tune: code must be allowed to run. Received a refusal: {}.", why_not);
   const Clock clock = agreed_clock();
   const CpuRow row = measured_row(clock.gigahertz, progress);
+  const Target target = best_target();
+  const ops::MeasuredWays ways = ops::measure_ways(target, progress);
   const CpuRow* known = plan::row_of(cpu_features());
   const std::string& brand = cpu_features().brand;
   ops::ChoiceStore::shared().keep(ops::record_key(cpu_features()), ops::record_of(row), brand);
+  ops::keep_way_costs(target, ways.costs, ops::ChoiceStore::shared());
   std::string text = fmt::format("{}, {:.2f} GHz\nlatency of a multiply-add {:.2f} cycles, {:.2f} loads of 256 bits a "
-                                 "cycle\n{}\n",
-                                 brand, clock.gigahertz, row.latency, row.loads, table_of(row, known));
-  if (known == nullptr) return text + "kept: plans and floors of later processes follow it\n";
+                                 "cycle\n{}\n{}\n",
+                                 brand, clock.gigahertz, row.latency, row.loads, table_of(row, known),
+                                 table_of(ways, target));
+  if (known == nullptr) return text + "kept: plans, floors and ways of later processes follow it\n";
   const std::string apart = ops::differences(row, *known);
-  return text + fmt::format("kept; plans and floors follow the table's row {}, {}\n", known->name,
+  return text + fmt::format("kept: ways of later processes follow it; plans and floors follow the table's row {}, {}\n",
+                            known->name,
                             apart.empty() ? "which it confirms" : "which differs: " + apart);
 }
 
