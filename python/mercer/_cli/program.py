@@ -34,7 +34,7 @@ examples:
   mercer show gauss x.npy            # the matrix in the terminal; -o k.png for a picture
   mercer explain "sum(abs(x-z))" --shape 30000x30000x1024 --target sm_90
   mercer tune "sum(abs(x-z)^p)" --shape 30000x30000x1024 --p 1.3
-  mercer tune --cpu                  # what vector instructions cost on this processor
+  mercer tune --cpu                  # what vector instructions and ways cost on this processor
   mercer tune --gpu                  # what stored values cost on this GPU
   mercer bench --quick --plot bench.png
 
