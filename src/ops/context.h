@@ -39,7 +39,7 @@ struct Context::State {
   std::list<plan::ForcedWays> ways_given;
   std::optional<plan::Costs> costs;      // in place of every device's own: tests
   std::optional<plan::cpu::Costs> own_way_costs;  // in place of the processor's: tune_cpu, tests
-  double least_gain = plan::kLeastGain;  // of maxima and masks: tests
+  double least_gain = plan::kLeastGain;  // of maxima on the CPU: tests
   cpu::MaximaTiles maxima_tiles;
   RecentCache<cpu::PairProgram> pairs{kPlans};
   RecentCache<cpu::FieldProgram> fields{kPlans};

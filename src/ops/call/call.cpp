@@ -439,7 +439,6 @@ cuda::PairJob PairCall::job(Context& context) const {
   job.same_points = same_points_;
   job.own_costs = &context.state().costs_on(x_.device, arguments_.queue);
   job.part_bytes = job.own_costs->part_bytes;
-  job.strip_cost *= context.state().least_gain / plan::kLeastGain;
   return job;
 }
 

@@ -109,10 +109,9 @@ bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, const C
   return has_work(m, n, k, costs) && (costs.tensor_cores_from == 0 || k >= costs.gradient.product_features);
 }
 
-bool pays_wide_field_tile(std::int64_t k) {
-  constexpr double kShare = 0.95;  // both take as long for a feature, or nearly
+bool pays_wide_field_tile(std::int64_t k, const GradientCosts& costs) {
   const auto features = [k](std::int64_t tile) { return static_cast<double>(round_up(k, tile)); };
-  return features(kWideFieldTileFeatures) < kShare * features(kFieldTileFeatures);
+  return features(kWideFieldTileFeatures) < costs.wide_field_share * features(kFieldTileFeatures);
 }
 
 std::int64_t GpuFieldPlan::product_shared_bytes(int stages, bool units) const {
@@ -303,9 +302,9 @@ std::shared_ptr<const GpuFieldPlan> plan_gpu_field(const GpuFieldProblem& given,
   plan->reads.col = reads_site(plan->programs.phi, {ir::Site::col});
   plan->reads.weights = reads_site(plan->programs.phi, {ir::Site::w}) || (plan->beyond && plan->beyond.reads_weights());
   if (problem.pass.features > 0) plan_extra(*plan, options);
-  if (plan->factors.power > 0 && problem.contraction.wide) plan->problem.contraction.cluster = 1;
-  else
-    plan->problem.contraction.wide = false;
+  FieldContraction& contraction = plan->problem.contraction;
+  contraction.wide = contraction.wide && plan->factors.power > 0;
+  if (contraction.wide) contraction.cluster = 1;
   if (problem.contraction.product_outputs > 0 && plan->factors.power > 0 && plan->table_eighths() > 0) {
     options.table_powers = true;
     plan->contracted.factor_by_table = ir::lower({plan->factors.factor}, options);

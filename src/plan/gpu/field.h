@@ -20,7 +20,7 @@ struct GradientCosts;
 /// Features of a block of products, and of a wide one, which has half as many points m.
 inline constexpr std::int64_t kFieldTileFeatures = 192, kWideFieldTileFeatures = 256;
 /// Whether the wide tile takes less time, as it has fewer features that are not there.
-bool pays_wide_field_tile(std::int64_t k);
+bool pays_wide_field_tile(std::int64_t k, const GradientCosts& costs);
 /// Whether a call of these sizes runs on tensor cores.
 bool pays_field_products(std::int64_t m, std::int64_t n, std::int64_t k, const Costs& costs);
 

@@ -246,7 +246,7 @@ GpuFieldProblem field_problem(const Request& request, const FieldUse& use, const
   problem.outputs = static_cast<int>(std::min(outputs_of(request), kFieldOutputs));
   problem.contraction.product_outputs = use.contracts ? most_product_outputs(outputs_of(request)) : 0;
   problem.contraction.cluster = use.contracts && ceil_div(request.k, kFieldTileFeatures) % 2 == 0 ? 2 : 1;
-  problem.contraction.wide = use.contracts && pays_wide_field_tile(request.k);
+  problem.contraction.wide = use.contracts && pays_wide_field_tile(request.k, costs.gradient);
   problem.thread_features = thread_features(request.k, costs.gradient);
   problem.device.capability = request.device.capability;
   problem.contraction.linear = use.linear;
@@ -286,12 +286,12 @@ KeptPlan<GpuFieldPlan> field_plan(const Request& request, const FieldUse& use, P
   const PlannedFormula formula = planner.formula();
   GpuFieldProblem problem = field_problem(request, use, planner.costs());
   const SideSums& side_sums = request.gradient.side_sums;
-  const std::string key = cache_key(
-      is_extra ? "extra field" : "field", formula.form, has_weight_plane(request), side_sums.without_weight,
-      side_sums.weights, formula.key, problem.type, problem.outputs, problem.contraction.product_outputs,
-      problem.contraction.cluster, problem.contraction.wide, problem.thread_features,
-      problem.contraction.linear, problem.contraction.doubles,
-      problem.stored.columns_of_doubles, problem.device.capability, problem.device.shared_per_block);
+  const std::string key =
+      cache_key(is_extra ? "extra field" : "field", formula.form, has_weight_plane(request), side_sums.without_weight,
+                side_sums.weights, formula.key, problem.type, problem.outputs, problem.contraction.product_outputs,
+                problem.contraction.cluster, problem.contraction.wide, problem.thread_features,
+                problem.contraction.linear, problem.contraction.doubles, problem.stored.columns_of_doubles,
+                problem.device.capability, problem.device.shared_per_block);
   return planner.field(key, [&] {
     problem.field = weighed_field(request, planner);
     problem.is_extra = is_extra;

@@ -238,7 +238,7 @@ struct GpuPairPlan {
   Sides sides;
   GpuTile tile;
   PairInput input;
-  PairMask mask;   // rectangles of pairs that need no computation
+  PairMask mask;  // rectangles of pairs that need no computation
   GpuGuard guard;  // values whose sums leave the range before they do
   PairPipes pipes;
   PairProducts products;

@@ -30,6 +30,7 @@ constexpr Costs kH200{
     .candidates_rows = 64,
     .by_warps = 0,
     .part_bytes = kPartBytes,
+    .mask_strip = 4.4e6,  // 20 us
     .stored_call = 0.12,
     .stored_least_points = 64,  // half of a tile
     .stored_columns = 312,
@@ -81,6 +82,7 @@ constexpr Costs kH200{
     .extra = {.one = 1.8, .four = 2.5, .sixteen = 4.5, .doubles = 2, .products_columns = 4},
     .gradient = {.least_points = 256,
                  .product_features = 96,
+                 .wide_field_share = 0.95,
                  .linear_rows = 256,
                  .linear_columns = 192,
                  .double_features = 128,

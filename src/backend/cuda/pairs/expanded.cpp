@@ -10,8 +10,7 @@ namespace {
 
 static_assert(plan::kMostExpandedFeatures == MERCER_EXPANDED);
 
-constexpr std::int64_t kFloat = sizeof(float), kPointThreads = 256, kWarp = 32, kPointsOfTile = 128,
-                       kRowsOfBound = 32;
+constexpr std::int64_t kFloat = sizeof(float), kPointThreads = 256, kWarp = 32, kPointsOfTile = 128, kRowsOfBound = 32;
 
 }  // namespace
 

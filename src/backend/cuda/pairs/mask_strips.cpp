@@ -8,6 +8,7 @@
 #include "backend/cuda/runtime/panels.h"
 #include "core/integers.h"
 #include "kernels/cuda/pairs/skipped.h"
+#include "plan/gpu/costs/costs.h"
 
 namespace mercer::cuda {
 namespace {
@@ -122,7 +123,7 @@ std::vector<MaskStrip> mask_strips(const plan::GpuPairPlan& plan, const PairJob&
   if (!plan.mask || !neutral || m == 0 || n == 0 || !has_exact_indices(job)) return {};
   // In operations of a lane: of a pair, and what the device could do while the launches of a strip begin and end.
   const double pair = 2 * static_cast<double>(job.features) + 16;
-  const double strip = job.strip_cost * job.hardware().multiprocessors;
+  const double strip = job.costs().mask_strip * job.hardware().multiprocessors;
   const double all = pair * static_cast<double>(m) * static_cast<double>(n);
   if (all < 4 * strip) return {};
   std::vector<double> params = number_values(param_plan(plan), job);

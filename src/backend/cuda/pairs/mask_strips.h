@@ -35,7 +35,7 @@ class SkippedRows {
  public:
   /// The call has no batch axes.
   SkippedRows(const PairJob& job, const JobOperand& v, std::int64_t columns, Dtype out);
-  /// Of the flags, which `find` and `mark` share.
+  /// The size of the flags, which `find` and `mark` share.
   std::int64_t bytes() const { return blocks_ * columns_; }
   /// Looks at all of v.
   void find(char* flags) const;

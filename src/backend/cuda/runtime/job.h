@@ -69,9 +69,6 @@ struct JobParam {
 
 using plan::kPartBytes;
 
-/// Operations of a lane that a multiprocessor makes in 20 microseconds, in which the launches of a strip begin and end.
-inline constexpr double kStripCost = 4.4e6;
-
 struct PairJob {
   const char* op = "";
   int device = 0;
@@ -86,7 +83,6 @@ struct PairJob {
   Dtype type = Dtype::float32;  // computing type
   bool same_points = false;
   std::int64_t part_bytes = kPartBytes;  // of pair values that are stored at once for a second kernel
-  double strip_cost = kStripCost;  // of a strip that a mask leaves (backend/cuda/pairs/mask_strips.h)
   const plan::Costs* own_costs = nullptr;  // in place of those of the device's capability
 
   CuStream stream() const { return static_cast<CuStream>(queue->stream); }

@@ -98,6 +98,7 @@ struct ExtraCosts {
 struct GradientCosts {
   std::int64_t least_points;      // points of z from which tensor cores contract
   std::int64_t product_features;  // features from which they do point by point, or for one output
+  double wide_field_share;  // powers take the wide tile where it has less than this share of the other's features
   std::int64_t linear_rows;       // rows from which they do where the factor is linear
   std::int64_t linear_columns;    // columns of outputs and features from which they do there, of fewer features
   std::int64_t double_features;   // features from which tensor cores contract float64, where the factor is linear
@@ -185,7 +186,7 @@ struct DenseCosts {
   std::int64_t small_until;         // orders up to which matrices have kernels of our own, where those serve them
   std::int64_t blocked_from;        // orders from which Cholesky's factorisation of float32 goes by blocks
   std::int64_t blocked_batch_from;  // orders from which it does in a batch
-  double alone_until;               // n^2 (features + columns) up to which each of several GPUs finds eigenpairs alone
+  double alone_until;  // n^2 (features + columns) up to which each of several GPUs finds eigenpairs alone
   LuCosts lu;
 };
 
@@ -210,6 +211,7 @@ struct Costs {
   std::int64_t candidates_rows;      // points that look for neighbours from which they are
   std::int64_t by_warps;             // 1: products of warps, also where a device has those of warpgroups
   std::int64_t part_bytes;           // bytes of values of pairs that are stored at once for a second kernel
+  double mask_strip;  // operations of a multiprocessor's lanes while a mask's strip is launched
   double stored_call;                // milliseconds of the launches around values that are stored
   std::int64_t stored_least_points;  // points on either side from which storing values is considered
   std::int64_t stored_columns;       // columns of v up to which a tile reads stored values without a copy

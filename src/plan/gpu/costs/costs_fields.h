@@ -27,6 +27,7 @@ void each_way_cost(AnyCosts& costs, const Visit& visit) {
   visit("candidates_rows", costs.candidates_rows);
   visit("by_warps", costs.by_warps);
   visit("part_bytes", costs.part_bytes);
+  visit("mask_strip", costs.mask_strip);
   visit("stored_call", costs.stored_call);
   visit("stored_least_points", costs.stored_least_points);
   visit("stored_columns", costs.stored_columns);
@@ -107,6 +108,7 @@ void each_gradient_cost(AnyCosts& costs, const Visit& visit) {
   visit("extra.products_columns", costs.extra.products_columns);
   visit("gradient.least_points", costs.gradient.least_points);
   visit("gradient.product_features", costs.gradient.product_features);
+  visit("gradient.wide_field_share", costs.gradient.wide_field_share);
   visit("gradient.linear_rows", costs.gradient.linear_rows);
   visit("gradient.linear_columns", costs.gradient.linear_columns);
   visit("gradient.double_features", costs.gradient.double_features);

@@ -466,9 +466,16 @@ TEST(TensorCoreFields, ThePlanSaysSo) {
       EXPECT_GT(std::min(other->product_stages(true), other->product_stages()), 1);
     }
   EXPECT_FALSE(plan::pays_field_products(10000, 10000, 8, plan::costs_of(90)));
-  for (const auto& [features, wide] : {std::pair(128, false), {192, false}, {193, true}, {256, true}, {257, false},
-                                       {384, false}, {512, true}, {768, false}, {1024, true}})
-    EXPECT_EQ(plan::pays_wide_field_tile(features), wide) << features;
+  for (const auto& [features, wide] : {std::pair(128, false),
+                                       {192, false},
+                                       {193, true},
+                                       {256, true},
+                                       {257, false},
+                                       {384, false},
+                                       {512, true},
+                                       {768, false},
+                                       {1024, true}})
+    EXPECT_EQ(plan::pays_wide_field_tile(features, plan::costs_of(90).gradient), wide) << features;
   // Passes of 64 columns take 128 for 70 outputs, passes of 32 take 96.
   for (const auto& [outputs, of_pass] : {std::pair(5, 5), {32, 32}, {33, 33}, {64, 64}, {70, 32}, {100, 64}})
     EXPECT_EQ(plan::most_product_outputs(outputs), of_pass);

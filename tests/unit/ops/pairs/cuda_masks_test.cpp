@@ -1,6 +1,6 @@
 // Masks that formulas spell, on CUDA: products and folds are made in strips of rows, with the columns that these need.
-#include "ops/context.h"
 #include "backend/cuda/pairs/mask_strips.h"
+#include "ops/context.h"
 #include "ops/expected_folds.h"
 
 namespace mercer {
@@ -24,7 +24,7 @@ constexpr const char* kMasks[] = {
 template <class Body>
 void on_masked_cuda(const Body& body) {
   on_cuda([&](TestContext& context) {
-    context.state().least_gain = 0;
+    context.state().own_costs().mask_strip = 0;
     body(context);
   });
 }
@@ -65,6 +65,27 @@ TEST(CudaMasks, BatchesParametersAndOffsets) {
   });
 }
 
+/// A strip has the values of its own rows and columns.
+TEST(CudaMasks, ValuesOfPoints) {
+  on_masked_cuda([&](TestContext& context) {
+    constexpr std::int64_t kM = 300, kN = 410;
+    const Array x = normal(Dtype::float32, {kM, 3}, 1), z = normal(Dtype::float32, {kN, 3}, 2),
+                v = normal(Dtype::float32, {kN, 2}, 3), row = normal(Dtype::float32, {kM}, 4),
+                col = normal(Dtype::float32, {kN}, 5);
+    const Tensor zt = z;
+    Arguments arguments;
+    arguments.row = row;
+    arguments.col = col;
+    Extra extra;
+    for (std::int64_t m = 0; m < kM; ++m) extra.row.push_back(row(m));
+    for (std::int64_t n = 0; n < kN; ++n) extra.col.push_back(col(n));
+    const Array out(Dtype::float32, {kM, 2});
+    const char* text = "where(j <= i, row*exp(-sum((x-z)^2)/4)*col, 0)";
+    kernel_product(text, x, &zt, v, out, arguments, context);
+    expect_product(out, table(parse(text), x, z, extra), v, text);
+  });
+}
+
 /// The strips of a product, or of another fold, of m x n pairs.
 std::vector<cuda::MaskStrip> strips_of(const char* text, std::int64_t m, std::int64_t n, ReduceKind kind,
                                        std::int64_t offset = 0) {
@@ -81,7 +102,9 @@ std::vector<cuda::MaskStrip> strips_of(const char* text, std::int64_t m, std::in
   job.x.count = m;
   job.z.count = n;
   job.x.index_offset = offset;
-  job.strip_cost = 0;
+  plan::Costs costs = plan::costs_of(plan::kMeasuredCapability);
+  costs.mask_strip = 0;
+  job.own_costs = &costs;
   return cuda::mask_strips(*plan, job);
 }
 

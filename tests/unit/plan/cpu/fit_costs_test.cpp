@@ -17,8 +17,15 @@ std::vector<TimedCall> calls_of(const Costs& truth) {
   std::vector<TimedCall> calls;
   for (const PairSum sum : {PairSum::product, PairSum::square, PairSum::absolute, PairSum::largest})
     for (const bool is_bare : {true, false})
-      for (const auto [m, n, k] : {std::array{1, 1, 8}, {20, 20, 4}, {4, 4, 100}, {100, 100, 100}, {600, 600, 8},
-                                   {300, 300, 300}, {1, 3000, 64}, {2000, 16, 200}, {1500, 900, 32}}) {
+      for (const auto [m, n, k] : {std::array{1, 1, 8},
+                                   {20, 20, 4},
+                                   {4, 4, 100},
+                                   {100, 100, 100},
+                                   {600, 600, 8},
+                                   {300, 300, 300},
+                                   {1, 3000, 64},
+                                   {2000, 16, 200},
+                                   {1500, 900, 32}}) {
         TimedCall call;
         call.forms.sum = sum;
         call.forms.is_bare = is_bare;
