@@ -65,10 +65,10 @@ TuneReport tune(const Options& options, const std::function<void(const Options&)
 
 /// Measures what vector instructions cost on this processor, alone and in turns, in some seconds, and keeps it on
 /// disk. Where the processor's family is not known, plans and floors of later processes follow it; elsewhere it is
-/// shown next to the family's row (docs/kernels/cpu_floor.md). Measures, too, what ways cost that calls choose
-/// among; later processes follow it everywhere (docs/design/cpu_ways.md). Returns a table for people. Throws
-/// unsupported where
-/// there is no AVX2, code may not run or the clock cannot be measured, Cancelled when progress says so.
+/// shown next to the family's row (docs/kernels/cpu_floor.md). It also measures what the ways cost that calls choose
+/// among, which later processes on this processor follow (docs/design/cpu_ways.md). Returns a table for people.
+/// Throws unsupported where there is no AVX2, code may not run or the clock cannot be measured, Cancelled when progress
+/// says so.
 std::string tune_cpu(const ProgressCallback& progress = {});
 
 /// Measures what values of pairs cost that are stored and multiplied with v, and those that are made again, on a CUDA

@@ -732,7 +732,7 @@ def tune_tiles(f: mercer._types.FormulaLike, x: mercer._types.ArrayT, z: mercer.
 
 def tune_cpu() -> str:
     """
-    Measures what vector instructions cost on this processor and keeps it on disk; a table of it.
+    Measures what vector instructions and ways cost on this processor and keeps it on disk; a table of it.
     """
 
 def tune_gpu(device: object) -> str:

@@ -53,8 +53,8 @@ struct HeldRows {
   }
 };
 
-void make(cpu::SparsePairs* self, const nb::tuple& x, std::optional<nb::tuple> z, std::int64_t features,
-          nb::handle w, bool unit) {
+void make(cpu::SparsePairs* self, const nb::tuple& x, std::optional<nb::tuple> z, std::int64_t features, nb::handle w,
+          bool unit) {
   const HeldRows left("x", x);
   std::optional<HeldRows> right;
   if (z) right.emplace("z", *z);
@@ -77,8 +77,8 @@ void bind_sparse(nb::module_& module) {
   using Self = cpu::SparsePairs;
   nb::class_<Self>(module, "SparsePairs",
                    "Sums over the features of pairs of sparse points in float64, for mercer._sparse.")
-      .def("__init__", make, "x"_a, "z"_a.none(), "features"_a, "w"_a.none(), "unit"_a = false,
-           nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+      .def("__init__", make, "x"_a, "z"_a.none(), "features"_a, "w"_a.none(), "unit"_a = false, nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>(),
            nb::sig("def __init__(self, x: tuple[typing.Any, typing.Any, typing.Any], z: tuple[typing.Any, typing.Any, "
                    "typing.Any] | None, features: int, w: typing.Any | None, unit: bool = False) -> None"),
            "Reads x and z, each (starts, columns, values) of compressed rows; z None: the same points. unit: sums are "

@@ -119,7 +119,7 @@ void bind_tune(nb::module_& module) {
         const Unlocked unlocked;
         return tune_cpu();
       },
-      "Measures what vector instructions cost on this processor and keeps it on disk; a table of it.");
+      "Measures what vector instructions and ways cost on this processor and keeps it on disk; a table of it.");
   module.def(
       "tune_gpu",
       [](nb::handle device) {

@@ -190,15 +190,14 @@ std::string describe_solver() { return cuda_device_count() > 0 ? describe_cuda_s
 
 std::string describe_machine() {
   const Context& context = Context::shared();
-  return fmt::format("{}\nexecutable memory: {}\ntarget: {}\ncosts of vector instructions: {}\n"
-                     "costs of ways: {}\nthreads: {}\n{}{}",
-                     cpu_features().to_text(),
-                     ExecutableMemory::available()
-                         ? "available"
-                         : fmt::format("denied ({}), the interpreter serves", ExecutableMemory::why_not()),
-                     name_of(context.target()), cpu_costs().text,
-                     ops::source_of_way_costs(context.target()), context.threads(), describe_cuda() + describe_nvrtc(),
-                     describe_solver() + describe_lapack());
+  return fmt::format(
+      "{}\nexecutable memory: {}\ntarget: {}\ncosts of vector instructions: {}\n"
+      "costs of ways: {}\nthreads: {}\n{}{}",
+      cpu_features().to_text(),
+      ExecutableMemory::available() ? "available"
+                                    : fmt::format("denied ({}), the interpreter serves", ExecutableMemory::why_not()),
+      name_of(context.target()), cpu_costs().text, ops::source_of_way_costs(context.target()), context.threads(),
+      describe_cuda() + describe_nvrtc(), describe_solver() + describe_lapack());
 }
 
 }  // namespace mercer

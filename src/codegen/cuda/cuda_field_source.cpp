@@ -209,8 +209,7 @@ std::string powers_text(const plan::GpuFieldPlan& plan) {
   text += define("IS_ROOT", plan.factors.power == 0.5) + define("TABLE_EIGHTHS", eighths);
   // FIELD_THREADS, which the skeleton defines after this.
   if (eighths > 0)
-    text += define("THREADS", plan.product_threads()) +
-            power_functions(plan.factors.power, plan::kFieldPowerBits);
+    text += define("THREADS", plan.product_threads()) + power_functions(plan.factors.power, plan::kFieldPowerBits);
   return text;
 }
 

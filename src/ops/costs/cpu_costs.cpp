@@ -28,9 +28,7 @@ const std::optional<plan::CpuRow>& measured_here() {
   });
 }
 
-std::string way_key(Target target) {
-  return fmt::format("{}\nways\n{}", record_key(cpu_features()), name_of(target));
-}
+std::string way_key(Target target) { return fmt::format("{}\nways\n{}", record_key(cpu_features()), name_of(target)); }
 
 /// Rows of ways that were measured on this processor, as they were when this process first asked.
 const plan::cpu::Costs* measured_ways(Target target) {

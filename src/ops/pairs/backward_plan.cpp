@@ -380,8 +380,8 @@ std::string ways_of_both_sides(const BackwardRequest& request) {
   const Planner planner(request);
   if (!planner.serves_both_sides()) return "";
   Context::State& state = Context::shared().state();
-  return plan::cpu::ways_text(planner.both_request(), planner.both_forms(),
-                              state.way_costs(Context::shared().target()), *state.forced_ways.load());
+  return plan::cpu::ways_text(planner.both_request(), planner.both_forms(), state.way_costs(Context::shared().target()),
+                              *state.forced_ways.load());
 }
 
 FieldVerb plan_field(const FieldRequest& request) {

@@ -90,15 +90,16 @@ std::string table_of(const ops::MeasuredWays& ways, Target target) {
   const plan::cpu::Costs shipped;
   std::vector<double> others;
   plan::cpu::each_cost(shipped, [&](const char*, double number, auto) { others.push_back(number); });
-  std::string text = fmt::format("{:<24} {:>9} {:>9}\n", "ns of ways, " + std::string(name_of(target)), "measured",
-                                 "zen5");
+  std::string text =
+      fmt::format("{:<24} {:>9} {:>9}\n", "ns of ways, " + std::string(name_of(target)), "measured", "zen5");
   std::size_t at = 0;
   plan::cpu::each_cost(ways.costs, [&](const char* name, double number, auto) {
     text += fmt::format("{:<24} {:>9.3g} {:>9.3g}\n", name, number, others[at++]);
   });
-  return text + fmt::format("half of {} calls take what is predicted within a factor of {:.2f} (by the numbers of zen5 "
-                            "{:.2f})\n",
-                            ways.calls.size(), median_error(ways.costs, ways.calls), median_error(shipped, ways.calls));
+  return text + fmt::format(
+                    "half of {} calls take what is predicted within a factor of {:.2f} (by the numbers of zen5 "
+                    "{:.2f})\n",
+                    ways.calls.size(), median_error(ways.costs, ways.calls), median_error(shipped, ways.calls));
 }
 
 /// The instruction set that calls take here by themselves.
@@ -123,15 +124,14 @@ std::string tune_cpu(const ProgressCallback& progress) {
   const std::string& brand = cpu_features().brand;
   ops::ChoiceStore::shared().keep(ops::record_key(cpu_features()), ops::record_of(row), brand);
   ops::keep_way_costs(target, ways.costs, ops::ChoiceStore::shared());
-  std::string text = fmt::format("{}, {:.2f} GHz\nlatency of a multiply-add {:.2f} cycles, {:.2f} loads of 256 bits a "
-                                 "cycle\n{}\n{}\n",
-                                 brand, clock.gigahertz, row.latency, row.loads, table_of(row, known),
-                                 table_of(ways, target));
+  std::string text = fmt::format(
+      "{}, {:.2f} GHz\nlatency of a multiply-add {:.2f} cycles, {:.2f} loads of 256 bits a "
+      "cycle\n{}\n{}\n",
+      brand, clock.gigahertz, row.latency, row.loads, table_of(row, known), table_of(ways, target));
   if (known == nullptr) return text + "kept: plans, floors and ways of later processes follow it\n";
   const std::string apart = ops::differences(row, *known);
   return text + fmt::format("kept: ways of later processes follow it; plans and floors follow the table's row {}, {}\n",
-                            known->name,
-                            apart.empty() ? "which it confirms" : "which differs: " + apart);
+                            known->name, apart.empty() ? "which it confirms" : "which differs: " + apart);
 }
 
 }  // namespace mercer
