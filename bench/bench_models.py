@@ -4,14 +4,14 @@
 
 Each file of bench/models has ``rows()``, a dict of functions by name. A function takes the `Sets`
 and returns a `Result`. FOLDER holds name.csv.gz, the target in the last column. Everything runs on
-one thread, but for the rows "gpu:", and those with "long" in their names run when asked for; give
-OMP_NUM_THREADS=1 for libraries that read it when they load. A row that fails says why, and the
-others go on.
+one thread, NumPy's products too, but for the rows "gpu:", and those with "long" in their names run
+when asked for. A row that fails says why, and the others go on.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import importlib
 import pathlib
@@ -22,9 +22,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import mercer as mc
 import numpy as np
-from mercer.benchmarks import cpu_machine, gpu_machine, keeping
+from mercer.benchmarks import cpu_machine, gpu_machine, keeping, timing
 
 HERE = pathlib.Path(__file__).parent
 
@@ -110,14 +109,14 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help=f"keep the lines in {keeping.RUNS}")
     options = parser.parse_args()
     sets = Sets(pathlib.Path(options.data), options.device, options.divide, options.cap)
-    threads = mc.get_num_threads()
     warnings.simplefilter("ignore")
     kept: list[dict[str, Any]] = []
     for name, row in rows().items():
         is_wanted = not options.only or any(word in name for word in options.only)
         if is_wanted and (options.long or "long" not in name):
-            mc.set_num_threads(threads if name.startswith("gpu:") else 1)
-            print(said(name, row, sets, kept), flush=True)
+            is_free = name.startswith("gpu:")
+            with contextlib.nullcontext() if is_free else timing.one_thread():
+                print(said(name, row, sets, kept), flush=True)
     if options.keep:
         on_gpu = options.device == "cuda" and not gpu_machine.why_not()
         machine = cpu_machine.describe() | (gpu_machine.describe("cuda:0") if on_gpu else {})
