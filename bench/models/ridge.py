@@ -74,9 +74,10 @@ def to_residual(sets: Sets, name: str, n: int, bandwidth: float, ridge: float) -
     system, y = system_of("gauss", x, bandwidth, ridge), y[:, None]
     unit = product_time(system, y)
     options = {"solver": "cg", "tol": 1e-4, "seed": 1}
-    rank = _paths.rank_of(system, "auto")
+    plan = _paths.plan_of_rank(system, np.array([ridge]), 1e-4, 1)
     given = system.kernel, system.x, system.scale, system.space, np.array([ridge])
-    preparation, _ = seconds(lambda: _paths.Inverse(*given, rank, 1))
+    preparation, found = seconds(lambda: _paths.Inverse(*given, plan.rank, 1, plan))
+    rank = len(found.values)
     operator = system.operator(0.0)
     ours, solution = seconds(lambda: system.solve(y, **options))
     nystrom, inverse = seconds(lambda: mc.linalg.nystrom(operator, rank, ridge=ridge))

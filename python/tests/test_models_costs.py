@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("sklearn", minversion="1.6")
 
 import mercer as mc
-from mercer.models import KernelRidge, _costs
+from mercer.models import KernelRidge, _costs, _paths
 from mercer.models._arrays import Space
 from mercer.models._kernels import fit_kernel
 from mercer.models._solve import System
@@ -28,9 +28,10 @@ def system(x, ridge, dtype="float32", kernel="gauss", bandwidth=2.0, **options):
     return System(fitted, x, space, ridge, **options)
 
 
-def plan(n=6000, dtype="float32", ridge=0.1, tol=1e-4, rank=600, given=False, **options):
+def plan(n=6000, dtype="float32", ridge=0.1, tol=1e-4, rank=600, given=False, may_turn=True,
+         **options):  # fmt: skip
     costs = _costs.Costs(n, options.pop("d", 9), options.pop("k", 1), dtype, **options)
-    return _costs.Plan(costs, ridge, tol, rank, given)
+    return _costs.Plan(costs, ridge, tol, rank, given, may_turn)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -46,6 +47,30 @@ def test_pivots_go_on_while_they_pay():
     assert not quick.has_turned
     full = plan(ridge=1.0, given=True)
     assert full.goes_on(64, 1e-9, 1000.0)
+
+
+@pytest.mark.parametrize("n", [2000, 20_000])
+@pytest.mark.parametrize("ridge", [0.0, 1e-6])
+def test_without_a_factor_nothing_turns(n, ridge):
+    """What test_what_is_out_of_reach_turns gives up takes all columns here."""
+    steps = plan(n, ridge=ridge, rank=1150, may_turn=False)
+    assert all(steps.goes_on(r, 0.5 / r**0.1, 100.0) for r in range(64, 1150, 64))
+    assert not any(steps.turns(i, 1e9) for i in range(1, 500))
+
+
+def test_ranks_of_paths_are_chosen():
+    """Few columns for large ridges, more for small ones, and never more than the most."""
+    x, y = data(1200)
+    target, ranks = y.astype("float32"), []
+    for ridges in ([100.0, 30.0], [1.0, 0.01]):
+        asked = system(x, 0.0, kernel="matern32", bandwidth=2.0)
+        chosen = _paths.plan_of_rank(asked, np.array(ridges), 1e-3, 17)
+        assert chosen.rank == 300  # a quarter of the points
+        found = _paths.solve(asked, target, np.array(ridges), rank="auto", tol=1e-3,
+                             max_iter=None, probes=16, seed=0, plan=chosen)  # fmt: skip
+        assert found.met.all()
+        ranks.append(chosen.columns)
+    assert ranks[0] <= 128 < ranks[1] <= 300
 
 
 def test_what_is_out_of_reach_turns():

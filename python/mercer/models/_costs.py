@@ -108,10 +108,11 @@ class Costs:
 class Plan:
     """Looks on while conjugate gradients prepare and step, and says when a factor is sooner."""
 
-    def __init__(self, costs: Costs, ridge: float, tol: float, rank: int, is_given: bool) -> None:
-        """rank: columns of the preconditioner at most; is_given: exactly."""
+    def __init__(self, costs: Costs, ridge: float, tol: float, rank: int, is_given: bool,
+                 may_turn: bool = True) -> None:  # fmt: skip
+        """rank: columns of the preconditioner at most; is_given: exactly; may_turn: to a factor."""
         self.costs, self.ridge, self.tol = costs, max(ridge, 1e-300), tol
-        self.rank, self.is_given = rank, is_given
+        self.rank, self.is_given, self.may_turn = rank, is_given, may_turn
         self.has_turned = False
         self.refines = costs.may_refine
         self._last: tuple[int, float] | None = None  # pivots and what they left, a block before
@@ -119,8 +120,14 @@ class Plan:
         self._gaps: list[float] = []
 
     @property
+    def columns(self) -> int:
+        """Pivots that were taken."""
+        return 0 if self._last is None else self._last[0]
+
+    @property
     def limit(self) -> float:
-        return self.costs.factor(self.refines)
+        """What a factor costs, where there may be one."""
+        return self.costs.factor(self.refines) if self.may_turn else inf
 
     def steps(self, rank: int, left: float, largest: float) -> float:
         """Steps of conjugate gradients, about."""

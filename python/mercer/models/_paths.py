@@ -20,7 +20,7 @@ import numpy as np
 from mercer._progress import Fit, current, share_of_residual
 from mercer.models import _memory
 from mercer.models._arrays import Space, host
-from mercer.models._costs import Plan
+from mercer.models._costs import Costs, Plan
 from mercer.models._inverse import Inverse
 from mercer.models._local_inverse import controls
 from mercer.models._solve import MAX_RANK, System, auto_rank, is_lost, most_products
@@ -37,14 +37,17 @@ FEW = 4
 ERROR = 2.5e-3
 
 
-def rank_of(system: System, rank: int | str) -> int:
-    """Columns of the preconditioner: on a CPU 800 for 10 000 points where rank is "auto"."""
+def rank_of(system: System, rank: int | str, factor: int = 8) -> int:
+    """Columns of the preconditioner: on a CPU 800 for 10 000 points where rank is "auto".
+
+    factor: of the root of n.
+    """
     if rank != "auto":
         return max(0, min(int(rank), system.n))
     if system.space.device != "cpu":
         wanted = auto_rank(system.n)
     else:
-        wanted = min(int(8 * system.n**0.5), system.n // 4, MAX_RANK)
+        wanted = min(int(factor * system.n**0.5), system.n // 4, MAX_RANK)
     column = system.n * np.dtype(system.space.dtype).itemsize
     return max(1, min(wanted, _memory.free(system.space) // (10 * column)))
 
@@ -75,7 +78,9 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
     space, xp, (n, k), many = system.space, system.space.xp, b.shape, len(ridges)
     scales = _scales(b, space)  # squares neither overflow nor vanish
     b, x0 = b / space.array(scales), None if x0 is None else x0 / space.array(scales)
-    rank = rank_of(system, rank)
+    if plan is None and rank == "auto" and space.device == "cpu" and not system.is_in_chunks:
+        plan = plan_of_rank(system, ridges, tol, k + probes)
+    rank = rank_of(system, rank) if plan is None else plan.rank
     copies = many if each is None else 1
     targets = copies * k
     system.require_columns(rank, targets + many * min(probes, FEW), name)
@@ -110,6 +115,14 @@ def solve(system: System, b: Any, ridges: np.ndarray, *, rank: int | str, tol: f
         np.asarray(own.reshape(copies, k).any(1)) for own in (~met, run.failed, run.lost)
     )
     return Found(parts, ~missed, failed, lost, residual, run.traces(signs), run.taken)
+
+
+def plan_of_rank(system: System, ridges: np.ndarray, tol: float, columns: int) -> Plan:
+    """How many columns of the preconditioner pay for the least ridge, up to twice the usual."""
+    features = 0 if system.kernel.precomputed else system.x.shape[1]
+    costs = Costs(system.n, features, columns, system.space.dtype, system.kernel.precomputed)
+    most = rank_of(system, "auto", 16)
+    return Plan(costs, float(ridges.min()), min(tol, LOOSELY), most, False, may_turn=False)
 
 
 def _scales(b: Any, space: Space) -> np.ndarray:
