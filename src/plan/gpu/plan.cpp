@@ -558,11 +558,10 @@ std::string GpuPairPlan::to_text() const {
   if (few.expanded)
     text += fmt::format("squares of differences are expanded, {}, where norms allow it\n", expanded_text(*this));
   if (by_ranges()) text += "blocks share the features of a tile, by ranges; the last one merges them in order\n";
-  const bool folds = problem.consumer == Consumer::product || problem.consumer == Consumer::fold;
-  if (mask && folds)
-    text += "mask: large calls are made in strips of rows, each with the columns that i, j and parameters leave it\n";
-  else if (mask)
-    text += "mask: every pair is computed\n";
+  if (mask)
+    text += fmt::format("mask: large calls{} are made in strips of rows, each with the columns that i, j and numbers "
+                        "leave it{}\n", problem.gradient.field ? " with a linear factor" : "",
+                        problem.consumer == Consumer::store ? "; matrices are filled where i, j and numbers do" : "");
   if (input.direct) text += "few points of few features: read where they lie, nothing is packed\n";
   if (pipes.differs) text += differences_text(*this);
   if (pipes.mixed_sixteenths > 0)

@@ -4,6 +4,7 @@
 
 #include "backend/cuda/gradient/few_features.h"
 #include "backend/cuda/gradient/field_contraction.h"
+#include "backend/cuda/gradient/masked_field.h"
 #include "backend/cuda/gradient/rank_field.h"
 #include "backend/cuda/gradient/stored_sums.h"
 #include "backend/cuda/pairs/operations.h"
@@ -379,6 +380,63 @@ bool run_one(const PairKernels& pairs, const PairJob& job, const FieldJob& opera
   return true;
 }
 
+/// One item of a batch, or a strip of it. False where the call ends with the lay-out of its memory.
+struct FieldOfItem {
+  const PairKernels* pairs;
+  const FieldKernels *field, *extra;
+  InPlace in_place;
+
+  /// After so many bytes of the workspace, which are another's.
+  bool run(const PairJob& one, const FieldJob& own, Workspace& workspace, std::int64_t kept) const {
+    const auto begin = [&] {
+      workspace.reuse();
+      if (kept > 0) workspace.add(kept);
+    };
+    if (field == nullptr) {
+      begin();
+      return pairs->plan->problem.gradient.rank_field ? run_one<RankFieldLaunch>(*pairs, one, own, workspace)
+                                                      : run_one<FewFeaturesField>(*pairs, one, own, workspace);
+    }
+    FieldRange range{0, one.z.count, one.z.count, 0};
+    if (field->plan->is_linear()) {
+      const plan::LinearSizes sizes = sizes_of(*field->plan, one, own);
+      range = {0, sizes.points, one.z.count, sizes.rows};
+    } else if (own.has_v()) {
+      range.count = std::min(range.count, points_of_part(one));
+    }
+    for (; range.first == 0 || range.first < one.z.count; range.first += std::max<std::int64_t>(1, range.count)) {
+      const std::int64_t count = std::min(range.count, one.z.count - range.first);
+      const PairJob points = points_of(one, range.first, count);
+      const FieldJob of_points = points_of(own, range.first);
+      begin();
+      const PairJob contraction = contraction_of(points, of_points);
+      FieldLaunch launch(pairs, {field, extra}, points, contraction, of_points, in_place, range, workspace);
+      if (!workspace.take(one)) return false;
+      launch.run();
+    }
+    return true;
+  }
+
+  bool run_strips(const PairJob& one, const FieldJob& own, MaskedField& masked, Workspace& workspace) const {
+    const std::int64_t flags = masked.bytes();
+    std::int64_t bytes = 0;
+    for (const MaskStrip& strip : masked.strips())
+      bytes = std::max(bytes, scratch_bytes(part_of(one, strip), [&](const PairJob& part, Workspace& rehearsed) {
+        run(part, part_of(own, one, strip), rehearsed, 0);
+      }));
+    workspace.reuse();
+    workspace.add(flags);
+    workspace.add(bytes);
+    if (!workspace.take(one)) return false;
+    masked.find(workspace.at<char>(0));
+    for (const MaskStrip& strip : masked.strips()) {
+      if (!run(part_of(one, strip), part_of(own, one, strip), workspace, flags)) return false;
+      masked.mark(strip);
+    }
+    return true;
+  }
+};
+
 }  // namespace
 
 plan::StoredValues lie_of(const PairJob& job, const JobOperand& matrix) {
@@ -395,31 +453,11 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);
     const FieldJob own = at(operands, job, index);
-    if (field == nullptr) {
-      workspace.reuse();
-      const bool has_run = pairs->plan->problem.gradient.rank_field
-                               ? run_one<RankFieldLaunch>(*pairs, one, own, workspace)
-                               : run_one<FewFeaturesField>(*pairs, one, own, workspace);
-      if (!has_run) return;
-      continue;
-    }
-    FieldRange range{0, one.z.count, one.z.count, 0};
-    if (field->plan->is_linear()) {
-      const plan::LinearSizes sizes = sizes_of(*field->plan, one, own);
-      range = {0, sizes.points, one.z.count, sizes.rows};
-    } else if (own.has_v()) {
-      range.count = std::min(range.count, points_of_part(one));
-    }
-    for (; range.first == 0 || range.first < one.z.count; range.first += std::max<std::int64_t>(1, range.count)) {
-      const std::int64_t count = std::min(range.count, one.z.count - range.first);
-      const PairJob points = points_of(one, range.first, count);
-      const FieldJob of_points = points_of(own, range.first);
-      workspace.reuse();
-      const PairJob contraction = contraction_of(points, of_points);
-      FieldLaunch launch(pairs, {field, extra}, points, contraction, of_points, in_place, range, workspace);
-      if (!workspace.take(job)) return;
-      launch.run();
-    }
+    MaskedField masked(pairs, field, one, own);
+    const FieldOfItem whole{pairs, field, extra, in_place};
+    const bool goes_on = masked.strips().empty() ? whole.run(one, own, workspace, 0)
+                                                 : whole.run_strips(one, own, masked, workspace);
+    if (!goes_on) return;
   }
 }
 

@@ -249,20 +249,6 @@ class FoldLaunch {
   std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;
 };
 
-/// Bytes of scratch memory that a fold takes.
-std::int64_t bytes_of(const PairKernels& kernels, const PairJob& job, const JobOperand* v, std::int64_t columns,
-                      const JobMatrix& out) {
-  Rehearsal rehearsal{.purpose = Rehearsal::Purpose::workspace};
-  if (job.rehearsal() != nullptr) rehearsal.device = job.rehearsal()->device;
-  Queue queue = *job.queue;
-  queue.rehearsal = &rehearsal;
-  PairJob rehearsed = job;
-  rehearsed.queue = &queue;
-  Workspace workspace;
-  FoldLaunch(kernels, rehearsed, out, workspace).run(v, columns);
-  return rehearsal.bytes;
-}
-
 /// One item of a batch, strip by strip. False where the call ends with the lay-out of its memory.
 bool fold_strips(const PairKernels& kernels, const PairJob& job, const JobOperand* v, std::int64_t columns,
                  const JobMatrix& out, const std::vector<MaskStrip>& strips, Workspace& workspace) {
@@ -275,7 +261,10 @@ bool fold_strips(const PairKernels& kernels, const PairJob& job, const JobOperan
   const auto pointer = [](const std::optional<JobOperand>& part) { return part ? &*part : nullptr; };
   std::int64_t bytes = 0;
   for (const MaskStrip& strip : strips)
-    bytes = std::max(bytes, bytes_of(kernels, part_of(job, strip), pointer(v_of(strip)), columns, part_of(out, strip)));
+    bytes = std::max(bytes, scratch_bytes(part_of(job, strip), [&](const PairJob& part, Workspace& rehearsed) {
+      const std::optional<JobOperand> from = v_of(strip);
+      FoldLaunch(kernels, part, part_of(out, strip.row, 0), rehearsed).run(pointer(from), columns);
+    }));
   workspace.reuse();
   workspace.add(flags);
   workspace.add(bytes);
@@ -285,7 +274,7 @@ bool fold_strips(const PairKernels& kernels, const PairJob& job, const JobOperan
     workspace.reuse();
     workspace.add(flags);
     const PairJob part = part_of(job, strip);
-    const JobMatrix to = part_of(out, strip);
+    const JobMatrix to = part_of(out, strip.row, 0);
     const std::optional<JobOperand> from = v_of(strip);
     if (!FoldLaunch(kernels, part, to, workspace).run(pointer(from), columns)) return false;
     if (skipped) skipped->mark(strip, out, workspace.at<char>(0));

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "backend/cuda/gemm/matrix_products.h"
+#include "backend/cuda/pairs/mask_strips.h"
 #include "backend/cuda/pairs/mixed.h"
 #include "backend/cuda/pairs/operations.h"
 #include "backend/cuda/pairs/sum_planes.h"
@@ -166,21 +167,51 @@ void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   launch(kernels.first.bare->finish, job, blocks, kThreads, 0, a);
 }
 
+/// Planes are those of items that share them. False where the call ends with the lay-out of its memory.
+bool run_groups(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric,
+                Workspace& workspace) {
+  if (kernels.products.sums.empty()) {
+    workspace.reuse();
+    return run_pairwise(kernels, job, out, symmetric, workspace);
+  }
+  const FixedAxes groups(job.batch, axes_of_sums(*kernels.plan, job));
+  for (std::int64_t index = 0; index < groups.items(); ++index) {
+    workspace.reuse();
+    if (!run_pairwise(kernels, job.at(groups, index), out.at(groups, index), symmetric, workspace)) return false;
+  }
+  return true;
+}
+
+/// Values strip by strip, and the known ones around them.
+void run_strips(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric,
+                const std::vector<MaskStrip>& strips, Workspace& workspace) {
+  const auto run = [&](const MaskStrip& strip, const PairJob& part, Workspace& own) {
+    return strip.columns == 0 || run_groups(kernels, part, part_of(out, strip.row, strip.column), false, own);
+  };
+  std::int64_t bytes = 0;
+  for (const MaskStrip& strip : strips)
+    bytes = std::max(bytes, scratch_bytes(part_of(job, strip), [&](const PairJob& part, Workspace& rehearsed) {
+      run(strip, part, rehearsed);
+    }));
+  workspace.add(bytes);
+  const KnownValues known(job, out, symmetric);
+  if (!workspace.take(job)) return;
+  for (const MaskStrip& strip : strips) {
+    known.fill(strip);
+    if (!run(strip, part_of(job, strip), workspace)) return;
+    known.mirror(strip);
+  }
+}
+
 }  // namespace
 
 void pairwise(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, bool symmetric) {
   const JobScope scope(job);
   Workspace workspace;
   if (kernels.first.bare && job.rehearsal() == nullptr) return run_bare(kernels, job, out, symmetric, workspace);
-  if (kernels.products.sums.empty()) {
-    run_pairwise(kernels, job, out, symmetric, workspace);
-    return;
-  }
-  const FixedAxes groups(job.batch, axes_of_sums(*kernels.plan, job));
-  for (std::int64_t index = 0; index < groups.items(); ++index) {
-    workspace.reuse();
-    if (!run_pairwise(kernels, job.at(groups, index), out.at(groups, index), symmetric, workspace)) return;
-  }
+  const std::vector<MaskStrip> strips = mask_strips(*kernels.plan, job, symmetric);
+  if (!strips.empty()) return run_strips(kernels, job, out, symmetric, strips, workspace);
+  run_groups(kernels, job, out, symmetric, workspace);
 }
 
 }  // namespace mercer::cuda

@@ -212,6 +212,7 @@ struct Costs {
   std::int64_t by_warps;             // 1: products of warps, also where a device has those of warpgroups
   std::int64_t part_bytes;           // bytes of values of pairs that are stored at once for a second kernel
   double mask_strip;  // operations of a multiprocessor's lanes while a mask's strip is launched
+  double mask_byte;   // operations of a lane, of all of a device, in the time of a byte that is written
   double stored_call;                // milliseconds of the launches around values that are stored
   std::int64_t stored_least_points;  // points on either side from which storing values is considered
   std::int64_t stored_columns;       // columns of v up to which a tile reads stored values without a copy

@@ -28,6 +28,7 @@ void each_way_cost(AnyCosts& costs, const Visit& visit) {
   visit("by_warps", costs.by_warps);
   visit("part_bytes", costs.part_bytes);
   visit("mask_strip", costs.mask_strip);
+  visit("mask_byte", costs.mask_byte);
   visit("stored_call", costs.stored_call);
   visit("stored_least_points", costs.stored_least_points);
   visit("stored_columns", costs.stored_columns);

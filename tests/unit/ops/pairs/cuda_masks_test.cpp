@@ -1,7 +1,8 @@
-// Masks that formulas spell, on CUDA: products and folds are made in strips of rows, with the columns that these need.
+// Masks that formulas spell, on CUDA: calls are made in strips of rows, with the columns that these need.
 #include "backend/cuda/pairs/mask_strips.h"
 #include "ops/context.h"
 #include "ops/expected_folds.h"
+#include "ops/masked_calls.h"
 
 namespace mercer {
 namespace {
@@ -19,15 +20,6 @@ constexpr const char* kMasks[] = {
     "where(j >= 240 && j < 260, sum((x-z)^2), 0)",
     "where(i < 1000, 0, sum(x*z))",
 };
-
-/// Calls of any size look for strips.
-template <class Body>
-void on_masked_cuda(const Body& body) {
-  on_cuda([&](TestContext& context) {
-    context.state().own_costs().mask_strip = 0;
-    body(context);
-  });
-}
 
 TEST(CudaMasks, Products) {
   on_masked_cuda([&](TestContext& context) {
@@ -86,13 +78,82 @@ TEST(CudaMasks, ValuesOfPoints) {
   });
 }
 
-/// The strips of a product, or of another fold, of m x n pairs.
+/// Values with NaN and infinities in points whose pairs are left out for the most part.
+TEST(CudaMasks, Pairwise) {
+  on_masked_cuda([&](TestContext& context) {
+    std::size_t turn = 0;
+    for (const char* text :
+         {kMasks[0], kMasks[2], kMasks[3], kMasks[5], kMasks[6], kMasks[7], kMasks[8],
+          "where(i >= j && sum(x) > 0, exp(-sum((x-z)^2)/4), inf)", "2*where((i-j)^2 < 900, sum(max(x-z, 0)), 1)"}) {
+      const Dtype dtype = turn % 3 == 2 ? Dtype::float64 : Dtype::float32;
+      const std::int64_t m = turn % 2 == 0 ? 300 : 131, n = turn % 4 == 3 ? 130 : 431, k = turn % 2 == 0 ? 3 : 40;
+      Array x = normal(dtype, {m, k}, 1), z = normal(dtype, {n, k}, 2);
+      x.set({m - 2, 0}, kNan);
+      z.set({3, 0}, -kInf);
+      const Tensor zt = z;
+      const Expected expected = expected_pairs(parse(text), x, z, unit(dtype) * 8, parse("1 + sum(x*x + z*z)"));
+      for (const Shape& strides : {Shape{}, column_major({m, n})}) {
+        const Array out(dtype, {m, n}, strides);
+        pairwise(text, x, &zt, out, {}, context);
+        expect_pairs(out, expected, text);
+      }
+      ++turn;
+    }
+  });
+}
+
+TEST(CudaMasks, PairwiseOfOneSet) {
+  on_masked_cuda([&](TestContext& context) {
+    for (const char* text :
+         {"where(abs(i-j) < 20, exp(-sum((x-z)^2)/4), 7)", "where(abs(i-j) > 150, exp(-sum((x-z)^2)/4), 0)",
+          "where(floor(i/100) == floor(j/100), sum(x*z), -1)", "where(i < 50 || j < 50, 2, sum(abs(x-z)))",
+          "where(j <= i, sum(x*z), 0)"})
+      for (const std::int64_t count : {431, 260}) {
+        const Array x = normal(Dtype::float32, {count, 9}, 1);
+        const Tensor zt = x;
+        const Expected expected = expected_pairs(parse(text), x, x, 4e-6, parse("1 + sum(x*x + z*z)"));
+        for (const Shape& strides : {Shape{}, column_major({count, count})}) {
+          const Array out(Dtype::float32, {count, count}, strides);
+          pairwise(text, x, nullptr, out, {}, context);
+          expect_pairs(out, expected, text);
+          if (!Formula(parse(text)).symmetric()) continue;
+          for (std::int64_t i = 0; i < count; ++i)
+            for (std::int64_t j = 0; j < i; ++j) ASSERT_EQ(out(i, j), out(j, i)) << text << " at " << i << "," << j;
+        }
+      }
+  });
+}
+
+TEST(CudaMasks, PairwiseOfBatchesAndHalves) {
+  on_masked_cuda([&](TestContext& context) {
+    const Array x = normal(Dtype::float32, {2, 1, 300, 3}, 1), z = normal(Dtype::float32, {410, 3}, 2);
+    const Array b = filled(Dtype::float64, {3}, {0.5, 1, 2});
+    const Tensor zt = z;
+    Arguments arguments;
+    arguments.params["b"] = b.tensor();
+    arguments.i_offset = 40;
+    arguments.j_offset = -30;
+    const char* text = "where(abs(i - j) <= 17, exp(-sum(abs(x-z))/b), 3)";
+    for (const Dtype dtype : {Dtype::float32, Dtype::bfloat16}) {
+      const Array out(dtype, {2, 3, 300, 410});
+      pairwise(text, x, &zt, out, arguments, context);
+      each_index({2, 3}, [&](const Shape& i) {
+        const Extra extra{{{"b", b(i[1])}}, {}, {}, {}, 40, -30};
+        const double bound = dtype == Dtype::float32 ? 4e-6 : 0x1p-8;
+        expect_pairs(item(out, i), expected_pairs(parse(text), item(x, {i[0], 0}), z, bound, 1.0, extra), "batch");
+      });
+    }
+  });
+}
+
+/// The strips of a fold, or of stored values, of m x n pairs.
 std::vector<cuda::MaskStrip> strips_of(const char* text, std::int64_t m, std::int64_t n, ReduceKind kind,
-                                       std::int64_t offset = 0) {
+                                       std::int64_t offset = 0, bool stored = false, bool symmetric = false) {
   plan::GpuPairProblem problem;
   problem.outputs = {parse(text)};
   problem.consumer = plan::Consumer::fold;
   problem.use.fold = kind;
+  if (stored) problem.consumer = plan::Consumer::store;
   problem.sizes = plan::sizes_of(m, n, 3, 132);
   const auto plan = plan::plan_gpu_pairs(problem);
   const Queue queue;
@@ -104,8 +165,9 @@ std::vector<cuda::MaskStrip> strips_of(const char* text, std::int64_t m, std::in
   job.x.index_offset = offset;
   plan::Costs costs = plan::costs_of(plan::kMeasuredCapability);
   costs.mask_strip = 0;
+  if (stored) costs.mask_byte = 1;
   job.own_costs = &costs;
-  return cuda::mask_strips(*plan, job);
+  return cuda::mask_strips(*plan, job, symmetric);
 }
 
 TEST(CudaMasks, StripsHaveThePairsThatCount) {
@@ -141,6 +203,42 @@ TEST(CudaMasks, StripsHaveThePairsThatCount) {
       EXPECT_LT(pairs, one.most * kM * kN) << one.text;
     }
   });
+}
+
+TEST(CudaMasks, StripsOfStoredValuesKnowTheirSides) {
+  on_cuda([&](TestContext&) {
+    constexpr std::int64_t kM = 50000;
+    const auto strips = strips_of("where(i < 20000, where(abs(i-j) < 3000, sum(x*z), 3), where(j < i, -1, 4))", kM, kM,
+                                  ReduceKind::sum, 0, true);
+    ASSERT_FALSE(strips.empty());
+    double pairs = 0;
+    for (const cuda::MaskStrip& strip : strips) {
+      pairs += static_cast<double>(strip.rows) * static_cast<double>(strip.columns);
+      const std::int64_t i = strip.row + strip.rows / 2;
+      if (strip.column > 0) EXPECT_EQ(strip.before, i < 20000 ? 3 : -1) << strip.row;
+      if (strip.column_end() < kM) EXPECT_EQ(strip.after, i < 20000 ? 3 : 4) << strip.row;
+    }
+    EXPECT_LT(pairs, 0.15 * kM * kM);
+    for (const cuda::MaskStrip& strip :
+         strips_of("where(abs(i-j) < 3000, sum(x*z), 3)", kM, kM, ReduceKind::sum, 0, true, true)) {
+      EXPECT_EQ(strip.column, strip.row);
+      EXPECT_GE(strip.column_end(), std::min(kM, strip.row + strip.rows + 2999));
+    }
+    const auto filled = strips_of("where(i + j >= 0, 5, sum(x*z))", kM, kM, ReduceKind::sum, 0, true);
+    for (const cuda::MaskStrip& strip : filled) EXPECT_EQ(strip.columns, 0);
+    EXPECT_FALSE(filled.empty());
+  });
+}
+
+TEST(CudaMasks, PlansSayWhatTheyDo) {
+  plan::GpuPairProblem problem;
+  problem.outputs = {parse("where(j <= i, sum(x*z), 0)")};
+  problem.sizes = plan::sizes_of(1000, 1000, 3, 132);
+  EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("matrices are filled where i, j and"), std::string::npos);
+  problem.consumer = plan::Consumer::product;
+  EXPECT_NE(plan::plan_gpu_pairs(problem)->to_text().find("strips of rows, each with the columns"), std::string::npos);
+  problem.outputs = {parse("sum(x*z)")};
+  EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("mask"), std::string::npos);
 }
 
 /// All pairs are computed where a known value adds something, or indices have no exact float32.
