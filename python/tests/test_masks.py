@@ -19,6 +19,7 @@ MASKS = [
     ("i == j", ROW == COL),
     ("floor(i/32) == floor(j/32)", ROW // 32 == COL // 32),
     ("row == col", ROW // 40 == COL // 50),
+    ("row != col", ROW // 40 != COL // 50),
     ("!(i < 100 && j > 200)", ~((ROW < 100) & (COL > 200))),
 ]
 

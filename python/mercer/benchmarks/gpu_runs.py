@@ -8,7 +8,16 @@ from typing import Any
 
 import mercer
 
-from . import engine, gpu_kron, gpu_kron_startup, gpu_rows, gpu_startup, linalg, random_calls
+from . import (
+    engine,
+    gpu_kron,
+    gpu_kron_startup,
+    gpu_masks,
+    gpu_rows,
+    gpu_startup,
+    linalg,
+    random_calls,
+)
 from .gpu_data import (
     Case,
     agop_error,
@@ -268,6 +277,7 @@ def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
     for lines, own in kinds:
         rows.update({row.name: functools.partial(lines, row) for row in own})
     rows["symmetric"] = symmetric_lines
+    rows.update(gpu_masks.all_rows())
     rows.update(linalg.all_rows())
     rows.update(gpu_kron.all_rows())
     rows.update(gpu_kron_startup.all_rows())

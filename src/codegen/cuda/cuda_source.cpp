@@ -492,6 +492,15 @@ std::string cuda_skipped_source(Dtype type, Dtype v, Dtype out) {
                    include("pairs/skipped.cuh"));
 }
 
+std::string cuda_known_folds_source(ReduceKind fold, Dtype type, Dtype out) {
+  return flattened(prelude(type) + define("FOLD_KIND", static_cast<int>(fold)) + define("OUT", element_type(out)) +
+                   include("pairs/known_folds.cuh"));
+}
+
+std::string cuda_known_neighbours_source(Dtype type) {
+  return flattened(prelude(type) + include("nearest/known_neighbours.cuh"));
+}
+
 std::string cuda_fill_source() { return flattened(include("common/fill.cuh")); }
 
 std::string cuda_factor_source() { return flattened(include("linalg/split_factor.cuh")); }

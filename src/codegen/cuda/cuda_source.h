@@ -65,6 +65,10 @@ std::string cuda_plain_pack_source(Dtype type, Dtype points);
 std::string cuda_fill_source();
 /// The kernels of skipped.cuh, for v of type `v` and results of type `out`.
 std::string cuda_skipped_source(Dtype type, Dtype v, Dtype out);
+/// The kernel of known_folds.cuh, with results of type `out`.
+std::string cuda_known_folds_source(ReduceKind fold, Dtype type, Dtype out);
+/// The kernel of known_neighbours.cuh.
+std::string cuda_known_neighbours_source(Dtype type);
 std::string cuda_factor_source();
 /// The kernels of lu_panel.cuh, and those of lu_steps.cuh.
 std::string cuda_lu_panel_source();

@@ -21,7 +21,8 @@ plan::RankField linear_of(const plan::GpuPairPlan& pairs, const FieldKernels* fi
 
 MaskedWork work_of(const PairJob& job, const FieldJob& operands) {
   constexpr double kEpilogue = 16;
-  return {.pair = kEpilogue + 2 * static_cast<double>(job.features) * static_cast<double>(1 + operands.results())};
+  const double sums = static_cast<double>(job.features) * static_cast<double>(1 + operands.results());
+  return {.pair = kEpilogue + 2 * sums, .least = 1};
 }
 
 bool is_floating(Dtype dtype) {

@@ -14,6 +14,7 @@
 #include "backend/cuda/runtime/ranges.h"
 #include "core/error.h"
 #include "core/integers.h"
+#include "kernels/cuda/pairs/skipped.h"
 
 namespace mercer::cuda {
 namespace {
@@ -35,8 +36,14 @@ std::int64_t state_bytes(const plan::GpuPairProblem& problem) {
 
 class FoldLaunch {
  public:
-  FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, Workspace& workspace)
-      : kernels_(kernels), job_(job), out_(out), workspace_(workspace), panels_(kernels, job, workspace) {
+  /// `strip`: what the call is of another one of so many columns, whose other values are known; or null.
+  FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, Workspace& workspace,
+             const MaskStrip* strip = nullptr, std::int64_t columns = 0)
+      : kernels_(kernels), job_(job), out_(out), workspace_(workspace), panels_(kernels, job, workspace),
+        strip_(strip), all_columns_(columns) {
+    const plan::GpuPairProblem& problem = kernels.plan->problem;
+    if (strip != nullptr && problem.consumer == plan::Consumer::fold)
+      merge_known_ = merge_known(problem.use.fold, out.dtype, job);
     groups_.steps.resize(5);
     products_ = matrix_products(kernels, job, panels_, 0, false, workspace_);
     if (kernels.plan->few.mma_rhs) v_.emplace(kernels.plan->problem.product, job, WideOperand::Options{}, workspace_);
@@ -203,7 +210,25 @@ class FoldLaunch {
     a.ld = ld_;
     a.columns = static_cast<int>(columns);
     a.splits = static_cast<int>(splits_);
+    if (strip_ != nullptr && kernels_.plan->problem.consumer == plan::Consumer::fold) return launch_merge_known(a);
     launch_merge(a);
+  }
+
+  void launch_merge_known(const MergeArguments& merge) const {
+    constexpr std::int64_t kThreads = 256;
+    KnownFoldArguments a{};
+    a.partial = merge.partial;
+    a.out = merge.out;
+    a.m = merge.m;
+    a.ld = merge.ld;
+    a.splits = merge.splits;
+    a.out_row = merge.out_row;
+    a.column = strip_->column;
+    a.end = strip_->column_end();
+    a.n = all_columns_;
+    a.before = strip_->before;
+    a.after = strip_->after;
+    launch(merge_known_, job_, {ceil_div(a.m, kThreads)}, kThreads, 0, a);
   }
 
   void merge_kept() {
@@ -245,6 +270,9 @@ class FoldLaunch {
   std::optional<ExpandedSquares> expanded_;
   PlainPanel panel_;
   BatchWalk groups_;
+  const MaskStrip* strip_;
+  std::int64_t all_columns_;
+  Kernel merge_known_;  // in place of the plan's, where values around those of a strip are known
   std::int64_t rows_ = 0;  // of m at once
   std::int64_t splits_ = 1, pass_ = 1, ld_ = 0, partial_ = 0;
 };
@@ -263,7 +291,7 @@ bool fold_strips(const PairKernels& kernels, const PairJob& job, const JobOperan
   for (const MaskStrip& strip : strips)
     bytes = std::max(bytes, scratch_bytes(part_of(job, strip), [&](const PairJob& part, Workspace& rehearsed) {
       const std::optional<JobOperand> from = v_of(strip);
-      FoldLaunch(kernels, part, part_of(out, strip.row, 0), rehearsed).run(pointer(from), columns);
+      FoldLaunch(kernels, part, part_of(out, strip.row, 0), rehearsed, &strip, job.z.count).run(pointer(from), columns);
     }));
   workspace.reuse();
   workspace.add(flags);
@@ -276,7 +304,7 @@ bool fold_strips(const PairKernels& kernels, const PairJob& job, const JobOperan
     const PairJob part = part_of(job, strip);
     const JobMatrix to = part_of(out, strip.row, 0);
     const std::optional<JobOperand> from = v_of(strip);
-    if (!FoldLaunch(kernels, part, to, workspace).run(pointer(from), columns)) return false;
+    if (!FoldLaunch(kernels, part, to, workspace, &strip, job.z.count).run(pointer(from), columns)) return false;
     if (skipped) skipped->mark(strip, out, workspace.at<char>(0));
   }
   return true;

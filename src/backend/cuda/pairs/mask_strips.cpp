@@ -17,22 +17,14 @@ namespace {
 
 static_assert(kStripPoints % MERCER_SKIPPED_POINTS == 0);
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr std::int64_t kMostStrips = 32;
+constexpr std::int64_t kMostStrips = 256;
 constexpr std::int64_t kColumnUnits = 256;    // the columns of a strip are found to this part of n
 constexpr std::int64_t kMostColumns = 65535;  // of v: blocks along an axis of a grid
 constexpr std::int64_t kSkippedThreads = 256;
 
-std::optional<LeftOut> left_out_by(const plan::GpuPairProblem& problem) {
-  if (problem.consumer == plan::Consumer::product) return LeftOut{};
-  if (problem.consumer == plan::Consumer::store) return LeftOut{true};
-  if (problem.consumer != plan::Consumer::fold) return {};
-  switch (problem.use.fold) {
-    case ReduceKind::sum: return LeftOut{};
-    case ReduceKind::max:
-    case ReduceKind::logsumexp: return LeftOut{false, -kInfinity};
-    case ReduceKind::min: return LeftOut{false, kInfinity};
-    default: return {};  // the index of a value that others equal
-  }
+/// A product has no column for a value other than 0.
+LeftOut left_out_by(const plan::GpuPairProblem& problem) {
+  return {.is_any = problem.consumer != plan::Consumer::product};
 }
 
 bool has_same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b); }
@@ -154,13 +146,15 @@ std::vector<MaskStrip> joined(const std::vector<MaskStrip>& strips, std::int64_t
   return result;
 }
 
-/// The strip as it is run. A fold has `least` columns at any rate: where none count, its first ones.
-MaskStrip settled(MaskStrip strip, std::int64_t least, bool symmetric) {
-  if (strip.columns <= 0) {
-    strip.column = 0;
-    strip.columns = least;
+/// The strip as it is run.
+MaskStrip settled(MaskStrip strip, std::int64_t n, const MaskedWork& work) {
+  if (strip.columns <= 0) strip.column = strip.columns = 0;
+  if (strip.columns < work.least) {
+    const std::int64_t least = round_up(work.least, kStripPoints), end = std::min(n, strip.column + least);
+    strip.column = std::min(strip.column, std::max<std::int64_t>(0, end - least) / kStripPoints * kStripPoints);
+    strip.columns = end - strip.column;
   }
-  if (symmetric && strip.column < strip.row) {
+  if (work.symmetric && strip.column < strip.row) {
     strip.columns = std::max<std::int64_t>(0, strip.column_end() - strip.row);
     strip.column = strip.row;
   }
@@ -170,15 +164,22 @@ MaskStrip settled(MaskStrip strip, std::int64_t least, bool symmetric) {
 /// What the device could do while the launches of a strip begin and end.
 double strip_cost(const PairJob& job) { return job.costs().mask_strip * job.hardware().multiprocessors; }
 
+/// Twice as many as serve a diagonal: of s strips, 1/s of the pairs is left.
+std::int64_t most_strips(std::int64_t blocks, double work_of_strips) {
+  const double wanted = std::ceil(2 * std::sqrt(work_of_strips));
+  const std::int64_t most = std::min(kMostStrips, blocks);
+  return wanted >= static_cast<double>(most) ? most : static_cast<std::int64_t>(wanted);
+}
+
 double cost_of(const MaskStrip& one, const PairJob& job, const MaskedWork& work) {
   const double all = static_cast<double>(job.z.count - (work.symmetric ? one.row : 0));
   const double computed = static_cast<double>(one.columns);
   return strip_cost(job) + static_cast<double>(one.rows) * (work.pair * computed + work.known * (all - computed));
 }
 
-MaskedWork work_of(const plan::GpuPairPlan& plan, const PairJob& job, bool symmetric) {
+MaskedWork work_of(const plan::GpuPairPlan& plan, const PairJob& job) {
   constexpr double kEpilogue = 16, kOfTensorCores = 8;
-  MaskedWork work{.symmetric = symmetric};
+  MaskedWork work{.least = plan.problem.consumer == plan::Consumer::store ? 0 : 1};
   work.pair = kEpilogue + 2 * static_cast<double>(job.features) / (plan.products.bilinear ? kOfTensorCores : 1);
   if (plan.problem.consumer != plan::Consumer::store) return work;
   work.known = job.costs().mask_byte * static_cast<double>(size_of(plan.problem.arrays.out));
@@ -201,9 +202,8 @@ std::vector<MaskStrip> mask_strips(const plan::PairMask& mask, const PairJob& jo
   if (params.empty() && mask.reads(ir::Op::param)) return {};
   const std::int64_t m = job.x.count, n = job.z.count;
   OpenPairs open(mask, job, std::move(params), left_out);
-  const std::int64_t blocks = ceil_div(m, kStripPoints), most = std::min(kMostStrips, blocks);
+  const std::int64_t blocks = ceil_div(m, kStripPoints), most = most_strips(blocks, work.all(job) / strip_cost(job));
   const std::int64_t unit = kStripPoints * ceil_div(ceil_div(n, kStripPoints), kColumnUnits);
-  const std::int64_t columns = left_out.is_any ? 0 : std::min(n, unit);
   std::vector<MaskStrip> fine, best;
   for (std::int64_t s = 0; s < most; ++s)
     fine.push_back(
@@ -213,7 +213,7 @@ std::vector<MaskStrip> mask_strips(const plan::PairMask& mask, const PairJob& jo
     std::vector<MaskStrip> strips = joined(fine, count, n);
     double cost = 0;
     for (MaskStrip& one : strips) {
-      one = settled(one, columns, work.symmetric);
+      one = settled(one, n, work);
       cost += cost_of(one, job, work);
     }
     if (cost >= least) continue;
@@ -223,12 +223,17 @@ std::vector<MaskStrip> mask_strips(const plan::PairMask& mask, const PairJob& jo
   return best;
 }
 
-std::vector<MaskStrip> mask_strips(const plan::GpuPairPlan& plan, const PairJob& job, bool symmetric) {
-  const std::optional<LeftOut> left_out = left_out_by(plan.problem);
-  if (!plan.mask || !left_out) return {};
-  const MaskedWork work = work_of(plan, job, symmetric);
+std::vector<MaskStrip> mask_strips(const plan::GpuPairPlan& plan, const PairJob& job, bool symmetric,
+                                   std::int64_t least) {
+  if (!plan.mask) return {};
+  MaskedWork work = work_of(plan, job);
+  work.symmetric = symmetric;
+  if (least > 0) {
+    work.least = least;
+    work.known = 0;  // values of neighbours are stored for a part of the rows, if at all
+  }
   if (!pays_strips(job, work)) return {};
-  return mask_strips(plan.mask, job, number_values(param_plan(plan), job), *left_out, work);
+  return mask_strips(plan.mask, job, number_values(param_plan(plan), job), left_out_by(plan.problem), work);
 }
 
 std::int64_t scratch_bytes(const PairJob& job, const std::function<void(const PairJob&, Workspace&)>& run) {

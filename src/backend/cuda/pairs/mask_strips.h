@@ -37,6 +37,7 @@ struct LeftOut {
 struct MaskedWork {
   double pair = 0;   // of a pair that is computed
   double known = 0;  // of one that is written alone
+  std::int64_t least = 0;  // columns of a strip at least
   bool symmetric = false;  // strips have columns from their first row on
   double all(const PairJob& job) const;
 };
@@ -45,8 +46,9 @@ bool pays_strips(const PairJob& job, const MaskedWork& work);
 /// The strips that take less time than all pairs; none where no strips do. `params`: numbers that the mask reads.
 std::vector<MaskStrip> mask_strips(const plan::PairMask& mask, const PairJob& job, std::vector<double> params,
                                    const LeftOut& left_out, const MaskedWork& work);
-/// Those of a product with v, of a fold or of stored values.
-std::vector<MaskStrip> mask_strips(const plan::GpuPairPlan& plan, const PairJob& job, bool symmetric = false);
+/// Those of a product with v, of a fold, of stored values or of the nearest neighbours, `least` of each row.
+std::vector<MaskStrip> mask_strips(const plan::GpuPairPlan& plan, const PairJob& job, bool symmetric = false,
+                                   std::int64_t least = 0);
 
 /// What a strip has of a call and of v, and a matrix from this element on.
 PairJob part_of(const PairJob& job, const MaskStrip& strip);

@@ -4,9 +4,11 @@
 #include <cmath>
 #include <numeric>
 
+#include "backend/cuda/pairs/mask_strips.h"
 #include "backend/cuda/pairs/operations.h"
 #include "backend/cuda/pairs/pair_values.h"
 #include "core/integers.h"
+#include "kernels/cuda/pairs/skipped.h"
 
 namespace mercer::cuda {
 namespace {
@@ -42,17 +44,17 @@ struct Neighbours {
   }
 };
 
-void select_stored(const PairKernels& kernels, const PairJob& job, const Neighbours& to) {
+/// False where the call ends with the lay-out of its memory.
+bool select_stored(const PairKernels& kernels, const PairJob& job, const Neighbours& to, Workspace& workspace) {
   const std::int64_t size = static_cast<std::int64_t>(size_of(job.type)), keys = power_of_two(to.count);
   const std::int64_t rows = rows_of_part(job, job.z.count * size + keys * 16);
   const std::int64_t ld = (job.z.count + 3) / 4 * 4;
-  Workspace workspace;
   for (std::int64_t index = 0; index < job.items; ++index) {
     const PairJob one = job.item(index);
     workspace.reuse();
     const PairValues pair_values(kernels, one, rows, workspace);
     const std::int64_t pairs = workspace.add(rows * ld * size), key_place = workspace.add(rows * keys * 16);
-    if (!workspace.take(job)) return;
+    if (!workspace.take(job)) return false;
     const Kernel select = nearest_kernel(job);
     pair_values.prepare(workspace);
     for (std::int64_t first = 0; first < job.x.count; first += rows) {
@@ -69,6 +71,7 @@ void select_stored(const PairKernels& kernels, const PairJob& job, const Neighbo
       launch(select, job, {present}, kThreads, 0, a);
     }
   }
+  return true;
 }
 
 /// Candidates of a row that are kept in addition to those wanted, where their values are not the last word.
@@ -87,15 +90,16 @@ std::int64_t stride_through(std::int64_t blocks) {
 
 class CandidateSearch {
  public:
-  CandidateSearch(const PairKernels& kernels, const PairJob& job, const Neighbours& to)
-      : kernels_(kernels), job_(job), to_(to) {
+  CandidateSearch(const PairKernels& kernels, const PairJob& job, const Neighbours& to, Workspace& workspace)
+      : kernels_(kernels), job_(job), to_(to), workspace_(workspace) {
     constexpr std::int64_t kLeastCapacity = 512, kRoom = kGrowth + 2;
     kept_ = std::min(job.z.count, to.count + spare(*kernels.plan, to.count));
     capacity_ = power_of_two(std::max(kLeastCapacity, kRoom * kept_));
     rows_ = rows_of_part(job, capacity_ * kKey);
   }
 
-  void run() {
+  /// False where the call ends with the lay-out of its memory.
+  bool run() {
     for (std::int64_t index = 0; index < job_.items; ++index) {
       const PairJob one = job_.item(index);
       workspace_.reuse();
@@ -103,11 +107,12 @@ class CandidateSearch {
       keys_ = workspace_.add(rows_ * capacity_ * kKey);
       counts_ = workspace_.add(rows_ * kWord);
       bounds_ = workspace_.add(rows_ * kWord);
-      if (!workspace_.take(job_)) return;
+      if (!workspace_.take(job_)) return false;
       pairs.prepare(workspace_);
       for (std::int64_t first = 0; first < job_.x.count; first += rows_)
         search(pairs, index, first, std::min(rows_, job_.x.count - first));
     }
+    return true;
   }
 
  private:
@@ -157,10 +162,54 @@ class CandidateSearch {
   const PairKernels& kernels_;
   const PairJob& job_;
   const Neighbours& to_;
-  Workspace workspace_;
+  Workspace& workspace_;
   std::int64_t kept_ = 0, capacity_ = 0, rows_ = 0;
   std::int64_t keys_ = 0, counts_ = 0, bounds_ = 0;
 };
+
+bool search(const PairKernels& kernels, const PairJob& job, const Neighbours& to, Workspace& workspace) {
+  if (kernels.plan->problem.consumer == plan::Consumer::nearest)
+    return CandidateSearch(kernels, job, to, workspace).run();
+  return select_stored(kernels, job, to, workspace);
+}
+
+/// Neighbours among the columns of a strip, then among all of them.
+void search_strips(const PairKernels& kernels, const PairJob& job, const Neighbours& to,
+                   const std::vector<MaskStrip>& strips, Workspace& workspace) {
+  const auto search_strip = [&](const MaskStrip& strip, const PairJob& part, Workspace& own) {
+    const JobMatrix values = part_of(to.values, strip.row, 0), indices = part_of(to.indices, strip.row, 0);
+    return search(kernels, part, {to.count, values, indices}, own);
+  };
+  std::int64_t bytes = 0;
+  for (const MaskStrip& strip : strips)
+    bytes = std::max(bytes, scratch_bytes(part_of(job, strip), [&](const PairJob& part, Workspace& rehearsed) {
+      search_strip(strip, part, rehearsed);
+    }));
+  workspace.add(bytes);
+  const Kernel merge = merge_neighbours(job);
+  if (!workspace.take(job)) return;
+  for (const MaskStrip& strip : strips) {
+    if (!search_strip(strip, part_of(job, strip), workspace)) return;
+    KnownNeighbourArguments a{};
+    a.m = strip.rows;
+    a.count = to.count;
+    a.values_row = to.values.row_stride;
+    a.values_col = to.values.col_stride;
+    a.indices_row = to.indices.row_stride;
+    a.indices_col = to.indices.col_stride;
+    a.column = strip.column;
+    a.end = strip.column_end();
+    a.n = job.z.count;
+    a.before = strip.before;
+    a.after = strip.after;
+    const FixedAxes items(job.batch, std::vector<bool>(job.batch.size(), true));
+    for (std::int64_t index = 0; index < job.items; ++index) {
+      a.values = part_of(to.values.at(items, index), strip.row, 0).data;
+      a.indices = static_cast<long long*>(part_of(to.indices.at(items, index), strip.row, 0).data);
+      launch(merge, job, {ceil_div(a.m, kThreads)}, kThreads, 0, a);
+    }
+  }
+}
 
 }  // namespace
 
@@ -168,10 +217,10 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
              const JobMatrix& indices) {
   const JobScope scope(job);
   const Neighbours to{count, values, indices};
-  if (kernels.plan->problem.consumer == plan::Consumer::nearest)
-    CandidateSearch(kernels, job, to).run();
-  else
-    select_stored(kernels, job, to);
+  Workspace workspace;
+  const std::vector<MaskStrip> strips = mask_strips(*kernels.plan, job, false, count);
+  if (strips.empty()) search(kernels, job, to, workspace);
+  else search_strips(kernels, job, to, strips, workspace);
 }
 
 }  // namespace mercer::cuda

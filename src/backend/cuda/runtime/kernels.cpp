@@ -661,6 +661,16 @@ Kernel skipped_kernels(Dtype v, Dtype out, const PairJob& job) {
                        [&] { return codegen::cuda_skipped_source(job.type, v, out); });
 }
 
+Kernel merge_known(ReduceKind fold, Dtype out, const PairJob& job) {
+  const std::string name = fmt::format("fold {} of {} with known values", static_cast<int>(fold), name_of(job.type));
+  return shared_kernel("merge_known", name, job, [&] { return codegen::cuda_known_folds_source(fold, job.type, out); });
+}
+
+Kernel merge_neighbours(const PairJob& job) {
+  return shared_kernel("merge_neighbours", fmt::format("neighbours of {} with known values", name_of(job.type)), job,
+                       [&] { return codegen::cuda_known_neighbours_source(job.type); });
+}
+
 Kernel fill(const PairJob& job) { return shared_kernel("fill", "fill", job, codegen::cuda_fill_source); }
 
 }  // namespace mercer::cuda

@@ -158,8 +158,10 @@ std::shared_ptr<const FieldKernels> finish_kernels(const FieldKernels& quick, co
 /// still to be done.
 Kernel plain_pack(Dtype points, const PairJob& job);
 Kernel fill(const PairJob& job);
-/// `mark_skipped`; its module has `find_not_finite`.
+/// `mark_skipped`; its module has the others of skipped.cuh.
 Kernel skipped_kernels(Dtype v, Dtype out, const PairJob& job);
+Kernel merge_known(ReduceKind fold, Dtype out, const PairJob& job);
+Kernel merge_neighbours(const PairJob& job);
 /// `find_scales`; its module has the others of split_factor.cuh.
 Kernel factor_kernels(const PairJob& job);
 /// `panel_of_2`; its module has the others of lu_panel.cuh (compute capability 9.0).

@@ -1,5 +1,10 @@
 // Masks that formulas spell, on CUDA: calls are made in strips of rows, with the columns that these need.
 #include "backend/cuda/pairs/mask_strips.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
 #include "ops/context.h"
 #include "ops/expected_folds.h"
 #include "ops/masked_calls.h"
@@ -146,14 +151,18 @@ TEST(CudaMasks, PairwiseOfBatchesAndHalves) {
   });
 }
 
-/// The strips of a fold, or of stored values, of m x n pairs.
-std::vector<cuda::MaskStrip> strips_of(const char* text, std::int64_t m, std::int64_t n, ReduceKind kind,
-                                       std::int64_t offset = 0, bool stored = false, bool symmetric = false) {
+struct StripsOf {
+  plan::Consumer consumer = plan::Consumer::fold;
+  std::int64_t offset = 0;  // of i
+  bool symmetric = false;
+  std::int64_t least = 0;
+};
+
+/// The strips of m x n pairs.
+std::vector<cuda::MaskStrip> strips_of(const char* text, std::int64_t m, std::int64_t n, const StripsOf& of) {
   plan::GpuPairProblem problem;
   problem.outputs = {parse(text)};
-  problem.consumer = plan::Consumer::fold;
-  problem.use.fold = kind;
-  if (stored) problem.consumer = plan::Consumer::store;
+  problem.consumer = of.consumer;
   problem.sizes = plan::sizes_of(m, n, 3, 132);
   const auto plan = plan::plan_gpu_pairs(problem);
   const Queue queue;
@@ -162,12 +171,12 @@ std::vector<cuda::MaskStrip> strips_of(const char* text, std::int64_t m, std::in
   job.features = 3;
   job.x.count = m;
   job.z.count = n;
-  job.x.index_offset = offset;
+  job.x.index_offset = of.offset;
   plan::Costs costs = plan::costs_of(plan::kMeasuredCapability);
   costs.mask_strip = 0;
-  if (stored) costs.mask_byte = 1;
+  costs.mask_byte = 1;
   job.own_costs = &costs;
-  return cuda::mask_strips(*plan, job, symmetric);
+  return cuda::mask_strips(*plan, job, of.symmetric, of.least);
 }
 
 TEST(CudaMasks, StripsHaveThePairsThatCount) {
@@ -185,7 +194,7 @@ TEST(CudaMasks, StripsHaveThePairsThatCount) {
         {"where(j < 5, sum(x*z), 0)", [](auto, auto j) { return j < 5; }, 0.01},
     };
     for (const Case& one : cases) {
-      const auto strips = strips_of(one.text, kM, kN, ReduceKind::sum);
+      const auto strips = strips_of(one.text, kM, kN, {});
       double pairs = 0;
       std::int64_t row = 0;
       for (const cuda::MaskStrip& strip : strips) {
@@ -209,7 +218,7 @@ TEST(CudaMasks, StripsOfStoredValuesKnowTheirSides) {
   on_cuda([&](TestContext&) {
     constexpr std::int64_t kM = 50000;
     const auto strips = strips_of("where(i < 20000, where(abs(i-j) < 3000, sum(x*z), 3), where(j < i, -1, 4))", kM, kM,
-                                  ReduceKind::sum, 0, true);
+                                  {.consumer = plan::Consumer::store});
     ASSERT_FALSE(strips.empty());
     double pairs = 0;
     for (const cuda::MaskStrip& strip : strips) {
@@ -220,13 +229,18 @@ TEST(CudaMasks, StripsOfStoredValuesKnowTheirSides) {
     }
     EXPECT_LT(pairs, 0.15 * kM * kM);
     for (const cuda::MaskStrip& strip :
-         strips_of("where(abs(i-j) < 3000, sum(x*z), 3)", kM, kM, ReduceKind::sum, 0, true, true)) {
+         strips_of("where(abs(i-j) < 3000, sum(x*z), 3)", kM, kM,
+                   {.consumer = plan::Consumer::store, .symmetric = true})) {
       EXPECT_EQ(strip.column, strip.row);
       EXPECT_GE(strip.column_end(), std::min(kM, strip.row + strip.rows + 2999));
     }
-    const auto filled = strips_of("where(i + j >= 0, 5, sum(x*z))", kM, kM, ReduceKind::sum, 0, true);
+    const auto filled = strips_of("where(i + j >= 0, 5, sum(x*z))", kM, kM, {.consumer = plan::Consumer::store});
     for (const cuda::MaskStrip& strip : filled) EXPECT_EQ(strip.columns, 0);
     EXPECT_FALSE(filled.empty());
+    for (const cuda::MaskStrip& strip : strips_of("where(j == i, sum(x*z), inf)", kM, kM, {.least = 5000})) {
+      EXPECT_GE(strip.columns, 5000);
+      EXPECT_LE(strip.column_end(), kM);
+    }
   });
 }
 
@@ -241,17 +255,17 @@ TEST(CudaMasks, PlansSayWhatTheyDo) {
   EXPECT_EQ(plan::plan_gpu_pairs(problem)->to_text().find("mask"), std::string::npos);
 }
 
-/// All pairs are computed where a known value adds something, or indices have no exact float32.
+/// All pairs are computed where a product would want sums of v, or indices have no exact float32.
 TEST(CudaMasks, NoStripsWhereTheyWouldBeWrong) {
   on_cuda([&](TestContext&) {
+    using plan::Consumer;
     const char* triangle = "where(j <= i, sum(x*z), 0)";
-    EXPECT_FALSE(strips_of(triangle, 5000, 5000, ReduceKind::sum).empty());
-    EXPECT_TRUE(strips_of(triangle, 5000, 5000, ReduceKind::sum, 1 << 24).empty());
-    EXPECT_TRUE(strips_of(triangle, 5000, 5000, ReduceKind::max).empty());
-    EXPECT_TRUE(strips_of(triangle, 5000, 5000, ReduceKind::argmax).empty());
-    EXPECT_TRUE(strips_of("where(j <= i, sum(x*z), 1)", 5000, 5000, ReduceKind::sum).empty());
-    EXPECT_TRUE(strips_of("where(row == col, sum(x*z), 0)", 5000, 5000, ReduceKind::sum).empty());
-    EXPECT_FALSE(strips_of("where(j <= i, sum(x*z), -inf)", 5000, 5000, ReduceKind::max).empty());
+    EXPECT_FALSE(strips_of(triangle, 5000, 5000, {}).empty());
+    EXPECT_TRUE(strips_of(triangle, 5000, 5000, {.offset = 1 << 24}).empty());
+    EXPECT_TRUE(strips_of("where(row == col, sum(x*z), 0)", 5000, 5000, {}).empty());
+    EXPECT_FALSE(strips_of("where(j <= i, sum(x*z), 1)", 5000, 5000, {}).empty());
+    EXPECT_TRUE(strips_of("where(j <= i, sum(x*z), 1)", 5000, 5000, {.consumer = Consumer::product}).empty());
+    EXPECT_FALSE(strips_of(triangle, 5000, 5000, {.consumer = Consumer::product}).empty());
   });
 }
 
@@ -278,8 +292,60 @@ TEST(CudaMasks, Reductions) {
     x.set({298, 0}, kNan);
     z.set({3, 0}, kNan);
     z.set({170, 1}, -kInf);
-    for (const char* text : {kMasks[0], "where(i <= j, -sum((x-z)^2), -inf)", "where(abs(i-j) < 30, sum(x*z), nan)"})
+    for (const char* text : {kMasks[0], "where(i <= j, -sum((x-z)^2), -inf)", "where(abs(i-j) < 30, sum(x*z), nan)",
+                             "where(abs(i-j) < 30, sum((x-z)^2), inf)", "where(i < j, sum(x*z)/9, where(j < 9, 3, -2))",
+                             "where(j < 200 && i > 90, sum(x*z), 0.5)"})
       expect_reductions(text, x, z, context);
+  });
+}
+
+/// Values of `text` as a stable sort has them, NaN last.
+void expect_neighbours(const char* text, const Array& x, const Array& z, std::int64_t count, TestContext& context,
+                       const Arguments& arguments = {}, const Extra& extra = {}) {
+  const Tensor xt = x, zt = z;
+  const std::int64_t m = xt.shape[0], n = zt.shape[0];
+  const Array values(Dtype::float32, {m, count}), indices(Dtype::int64, {m, count});
+  knn(text, x, &zt, count, values, indices, arguments, context);
+  const auto all = table(parse(text), x, z, extra);
+  for (std::int64_t i = 0; i < m; ++i) {
+    std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+    std::iota(order.begin(), order.end(), 0);
+    const auto key = [&](std::int64_t j) {
+      return std::isnan(all[i][j]) ? std::pair(true, 0.0) : std::pair(false, all[i][j]);
+    };
+    std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) { return key(a) < key(b); });
+    std::set<std::int64_t> seen;
+    for (std::int64_t r = 0; r < count; ++r) {
+      const double wanted = all[i][order[r]];
+      const auto found = static_cast<std::int64_t>(indices(i, r));
+      ASSERT_TRUE(found >= 0 && found < n && seen.insert(found).second) << text << " at " << i << "," << r;
+      ASSERT_TRUE(within(values(i, r), wanted, 1e-5 * (1 + std::abs(wanted)), Dtype::float32))
+          << text << " at " << i << "," << r << ": " << values(i, r) << " for " << wanted;
+      ASSERT_TRUE(within(values(i, r), all[i][found], 1e-5 * (1 + std::abs(wanted)), Dtype::float32))
+          << text << " at " << i << "," << r << ": column " << found;
+      const bool is_tie = std::isinf(wanted) || std::isnan(wanted);
+      if (is_tie) ASSERT_EQ(found, order[r]) << text << " at " << i << "," << r;
+    }
+  }
+}
+
+/// Rows with fewer neighbours than are asked for, values on both sides that come first, between and last, and NaN.
+TEST(CudaMasks, Neighbours) {
+  on_masked_cuda([&](TestContext& context) {
+    Array x = normal(Dtype::float32, {300, 3}, 5), z = normal(Dtype::float32, {331, 3}, 4);
+    x.set({170, 0}, kNan);
+    z.set({3, 0}, kNan);
+    z.set({180, 1}, kInf);
+    for (const char* text :
+         {"where(abs(i-j) < 3, sum((x-z)^2), inf)", "where(j < i, sum((x-z)^2), inf)",
+          "where(abs(i-j) < 30, sum((x-z)^2), nan)", "where(abs(i-j) > 150, sum(x*z), 0.25)",
+          "where(i < 150 && j >= 140, sum(abs(x-z)), where(j < 2, -1, 7))"})
+      for (const std::int64_t count : {1, 10, 140}) expect_neighbours(text, x, z, count, context);
+    Arguments arguments;
+    arguments.params["b"] = 17.0;
+    arguments.j_offset = 20;
+    const Extra extra{{{"b", 17.0}}, {}, {}, {}, 0, 20};
+    expect_neighbours("where(abs(i-j) < b, sum((x-z)^2), inf)", x, z, 5, context, arguments, extra);
   });
 }
 

@@ -1,0 +1,95 @@
+"""Calls on a GPU whose formula has a mask, against the same calls on all pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import mercer
+
+from .gpu_data import Case
+from .gpu_result import GpuLine
+from .gpu_settings import GpuSettings
+
+MASKS = {
+    "triangle": ("j <= i", lambda i, j, n: j <= i),
+    "band": ("abs(i-j) < width", lambda i, j, n: (i - j).abs() < n // 20),
+}
+GAUSS, SQUARE = "exp(-sum((x-z)^2)/8)", "sum((x-z)^2)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Masked:
+    """``call(formula, case, v, params)``; ``rows`` gives rows of the result from values [R, N] and
+    v in float64, where the result is checked."""
+
+    verb: str
+    value: str
+    outside: float
+    shape: tuple[int, int, int]
+    call: Callable[..., Any]
+    rows: Callable[[Any, Any], Any] | None = None
+
+
+def _product(f: Any, case: Case, v: Any, params: dict[str, float]) -> Any:
+    return mercer.kernel_product(f, case.x, case.z, v, **params)
+
+
+def _gradient(f: Any, case: Case, v: Any, params: dict[str, float]) -> Any:
+    return mercer.kernel_gradient(f, case.x, case.z, v[:, 0].contiguous(), **params)
+
+
+def _backward(f: Any, case: Case, v: Any, params: dict[str, float]) -> Any:
+    x, z = (points.detach().requires_grad_() for points in (case.x, case.z))
+    return mercer.kernel_product(f, x, z, v, **params).sum().backward()
+
+
+MASKED = (
+    Masked("pairs", GAUSS, 0.0, (30000, 30000, 64), lambda f, c, v, p: mercer.pairwise(
+        f, c.x, c.z, **p), lambda values, v: values),
+    Masked("product", GAUSS, 0.0, (100000, 100000, 3), _product, lambda values, v: values @ v),
+    Masked("gradient", GAUSS, 0.0, (100000, 100000, 3), _gradient),
+    Masked("gradient-64", GAUSS, 0.0, (50000, 50000, 64), _gradient),
+    Masked("backward", GAUSS, 0.0, (100000, 100000, 3), _backward),
+    Masked("knn", SQUARE, float("inf"), (100000, 100000, 8), lambda f, c, v, p: mercer.knn(
+        f, c.x, c.z, 10, **p)[0], lambda values, v: values.sort(-1).values[:, :10]),
+    Masked("argmin", SQUARE, float("inf"), (100000, 100000, 3), lambda f, c, v, p:
+        mercer.kernel_reduce(f, c.x, c.z, "argmin", **p), lambda values, v: values.argmin(-1)),
+)  # fmt: skip
+
+
+def mask_lines(name: str, row: Masked, s: GpuSettings) -> Iterator[GpuLine]:
+    import torch
+
+    condition, keeps = MASKS[name]
+    case = Case(s.shape(row.shape), "normal", "float32", s.device)
+    points, v = case.shape[1], case.normal(case.shape[1], 1)
+    params: dict[str, float] = {"width": points // 20} if "width" in condition else {}
+    masked = mercer.kernel(f"where({condition}, {row.value}, {row.outside:g})")
+    everything = mercer.kernel(row.value)
+    line = GpuLine(f"mask-{name}-{row.verb}", case.shape, peer="mercer, all pairs")
+    line.peer_ms = s.watch.median(lambda: row.call(everything, case, v, {}))
+    s.time(line, lambda: row.call(masked, case, v, params))
+    if row.rows is not None:
+        got, some = row.call(masked, case, v, params), [0, points // 3, points - 1]
+        i = torch.tensor(some, device=s.device)[:, None]
+        j = torch.arange(points, device=s.device)
+        squares = (case.x[some, None].double() - case.z.double()).square().sum(-1)
+        values = (-squares / 8).exp() if row.value == GAUSS else squares
+        values = values.where(keeps(i, j, points), torch.full_like(values, row.outside))
+        exact = row.rows(values, v.double())
+        size = row.rows(values, v.double().abs()).abs().clamp(min=1e-30)
+        finite = exact.double().isfinite()
+        line.error = float(((got[some].double() - exact).abs() / size)[finite].max())
+        line.error_bar = 2e-6
+    yield line
+
+
+def all_rows() -> dict[str, Callable[[GpuSettings], Iterator[GpuLine]]]:
+    return {
+        f"mask-{name}-{row.verb}": functools.partial(mask_lines, name, row)
+        for name in MASKS
+        for row in MASKED
+    }
