@@ -468,6 +468,21 @@ def test_factors_of_float32_are_refined(
     assert len(found) == tried
 
 
+def test_a_step_of_rounding_is_left_out(monkeypatch):
+    """The ratio of two steps says that the next one would be nothing."""
+    monkeypatch.setattr(_refined, "LEAST", 100)
+    solved, solve = [], mc.linalg.cho_solve
+    monkeypatch.setattr(mc.linalg, "cho_solve", lambda *a: solved.append(1) or solve(*a))
+    x = points(400)
+    y, kernel = np.sin(x[:, :1]), fit_kernel("gauss", x, SPACE, bandwidth=1.5)
+    for least, steps in ((_refined.NOTHING, 3), (0.0, 4)):
+        monkeypatch.setattr(_refined, "NOTHING", least)
+        solution = System(kernel, x, SPACE, 1.0).solve(y, solver="direct")
+        assert len(solved) == steps
+        assert solution.residual < 1e-14
+        solved.clear()
+
+
 def test_nothing_of_other_kinds_is_refined(monkeypatch):
     monkeypatch.setattr(_refined, "_steps", None)  # not to be called
     monkeypatch.setattr(_refined, "LEAST", 100)

@@ -27,7 +27,7 @@ FEW = 4
 #: What a factor of float32 leaves of the sum of a row, at most, as a part of the ridge.
 PROMISES = 0.03
 #: Solutions with a factor of float32 for float64, about, and points from which on there are any.
-REFINES, LEAST = 5, 2000
+REFINES, LEAST = 4, 2000
 
 
 @dataclass(frozen=True)

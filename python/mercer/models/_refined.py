@@ -21,18 +21,23 @@ if TYPE_CHECKING:
 LEAVES = 0.1
 #: The last step, as a part of the solution; and where rounding ends them, at most.
 DONE, ENOUGH = 1e-12, 1e-9
+#: A step that is not worth a product: no more than rounding in float64.
+NOTHING = 1e-14
 STEPS = 12
 
 
+@np.errstate(over="ignore")  # points beyond float32 promise nothing
 def solve(system: System, b: Any) -> Any | None:
     """(S K S + ridge)^-1 b for b [n, k]; None where float32 does not serve."""
     n, k = b.shape
     is_wide = system.space.dtype == "float64" and not system.space.on_device
-    if not is_wide or n < LEAST or k > n // 100 or not _promises(system):
+    if not is_wide or n < LEAST or k > n // 100:
         return None
     narrow = system.space.of("float32")
     weights = None if system.weights is None else narrow.array(system.weights)
     small = replace(system, x=narrow.array(system.x), space=narrow, weights=weights)
+    if not _promises(small):
+        return None
     factor, info = mc.linalg.cholesky(small.matrix(), overwrite_a=True, check=False)
     return None if int(info) else _steps(system, factor, b)
 
@@ -58,6 +63,8 @@ def _steps(system: System, factor: Any, b: Any) -> Any | None:
         if not np.isfinite(size) or size <= DONE:
             break
         if size > LEAVES * last:
+            break
+        if last < np.inf and size * (size / last) <= NOTHING:  # the next one, about
             break
         rest, last = b - system.product(x), size
     return x if size <= ENOUGH else None
