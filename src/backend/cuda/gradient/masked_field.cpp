@@ -19,10 +19,14 @@ plan::RankField linear_of(const plan::GpuPairPlan& pairs, const FieldKernels* fi
   return gradient.field ? plan::rank_field_of(gradient.field->problem.field) : plan::RankField{};
 }
 
-MaskedWork work_of(const PairJob& job, const FieldJob& operands) {
-  constexpr double kEpilogue = 16;
-  const double sums = static_cast<double>(job.features) * static_cast<double>(1 + operands.results());
-  return {.pair = kEpilogue + 2 * sums, .least = 1};
+MaskedWork work_of(const plan::GpuPairPlan& plan, const FieldKernels* field, const PairJob& job,
+                   const FieldJob& operands) {
+  constexpr double kEpilogue = 16, kOfTensorCores = 8;
+  const double features = static_cast<double>(job.features), sums = features * static_cast<double>(operands.results());
+  const bool are_products = plan.problem.gradient.rank_field || (field != nullptr && field->plan->on_tensor_cores());
+  return {.pair = kEpilogue + 2 * features / (plan.products.bilinear ? kOfTensorCores : 1) +
+                  2 * sums / (are_products ? kOfTensorCores : 1),
+          .least = 1};
 }
 
 bool is_floating(Dtype dtype) {
@@ -54,7 +58,7 @@ MaskedField::MaskedField(const PairKernels* pairs, const FieldKernels* field, co
   const plan::GpuPairPlan& plan = *pairs->plan;
   const plan::PairGradient& gradient = plan.problem.gradient;
   if (gradient.rank_field && (operands.sums.data != nullptr || operands.product.data != nullptr)) return;
-  const MaskedWork work = work_of(job, operands);
+  const MaskedWork work = work_of(plan, field, job, operands);
   if (!pays_strips(job, work)) return;
   const plan::RankField linear = linear_of(plan, field);
   if (!linear) return;

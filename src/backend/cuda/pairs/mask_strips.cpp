@@ -162,7 +162,9 @@ MaskStrip settled(MaskStrip strip, std::int64_t n, const MaskedWork& work) {
 }
 
 /// What the device could do while the launches of a strip begin and end.
-double strip_cost(const PairJob& job) { return job.costs().mask_strip * job.hardware().multiprocessors; }
+double strip_cost(const PairJob& job, const MaskedWork& work) {
+  return work.strip * job.costs().mask_strip * job.hardware().multiprocessors;
+}
 
 /// Twice as many as serve a diagonal: of s strips, 1/s of the pairs is left.
 std::int64_t most_strips(std::int64_t blocks, double work_of_strips) {
@@ -174,7 +176,7 @@ std::int64_t most_strips(std::int64_t blocks, double work_of_strips) {
 double cost_of(const MaskStrip& one, const PairJob& job, const MaskedWork& work) {
   const double all = static_cast<double>(job.z.count - (work.symmetric ? one.row : 0));
   const double computed = static_cast<double>(one.columns);
-  return strip_cost(job) + static_cast<double>(one.rows) * (work.pair * computed + work.known * (all - computed));
+  return strip_cost(job, work) + static_cast<double>(one.rows) * (work.pair * computed + work.known * (all - computed));
 }
 
 MaskedWork work_of(const plan::GpuPairPlan& plan, const PairJob& job) {
@@ -194,7 +196,7 @@ double MaskedWork::all(const PairJob& job) const {
 }
 
 bool pays_strips(const PairJob& job, const MaskedWork& work) {
-  return job.x.count > 0 && job.z.count > 0 && has_exact_indices(job) && work.all(job) >= 4 * strip_cost(job);
+  return job.x.count > 0 && job.z.count > 0 && has_exact_indices(job) && work.all(job) >= 4 * strip_cost(job, work);
 }
 
 std::vector<MaskStrip> mask_strips(const plan::PairMask& mask, const PairJob& job, std::vector<double> params,
@@ -202,7 +204,7 @@ std::vector<MaskStrip> mask_strips(const plan::PairMask& mask, const PairJob& jo
   if (params.empty() && mask.reads(ir::Op::param)) return {};
   const std::int64_t m = job.x.count, n = job.z.count;
   OpenPairs open(mask, job, std::move(params), left_out);
-  const std::int64_t blocks = ceil_div(m, kStripPoints), most = most_strips(blocks, work.all(job) / strip_cost(job));
+  const std::int64_t blocks = ceil_div(m, kStripPoints), most = most_strips(blocks, work.all(job) / strip_cost(job, work));
   const std::int64_t unit = kStripPoints * ceil_div(ceil_div(n, kStripPoints), kColumnUnits);
   std::vector<MaskStrip> fine, best;
   for (std::int64_t s = 0; s < most; ++s)
@@ -229,7 +231,9 @@ std::vector<MaskStrip> mask_strips(const plan::GpuPairPlan& plan, const PairJob&
   MaskedWork work = work_of(plan, job);
   work.symmetric = symmetric;
   if (least > 0) {
+    constexpr double kSearch = 50;  // 23 strips of a band took 24 ms more than their pairs: 1e5 points, 8 features
     work.least = least;
+    work.strip = kSearch;
     work.known = 0;  // values of neighbours are stored for a part of the rows, if at all
   }
   if (!pays_strips(job, work)) return {};

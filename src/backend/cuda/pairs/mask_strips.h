@@ -37,6 +37,7 @@ struct LeftOut {
 struct MaskedWork {
   double pair = 0;   // of a pair that is computed
   double known = 0;  // of one that is written alone
+  double strip = 1;  // of a strip, in those of a product
   std::int64_t least = 0;  // columns of a strip at least
   bool symmetric = false;  // strips have columns from their first row on
   double all(const PairJob& job) const;
