@@ -157,17 +157,14 @@ inline bool barrier_passed(std::uint32_t address, std::uint32_t parity) {
   if (barrier.phase != parity) return true;
   // Copies that this barrier counts are made now.
   auto& waiting = self->block->cluster->blocks[address >> kRankShift].copies;
-  for (std::size_t i = 0; i < waiting.size();) {
-    if (waiting[i].barrier != address) {
-      ++i;
-      continue;
-    }
-    const BulkCopy copy = waiting[i];
-    waiting.erase(waiting.begin() + static_cast<std::ptrdiff_t>(i));
+  const auto own = waiting.find(address);
+  if (own == waiting.end()) return false;
+  for (const BulkCopy& copy : own->second) {
     std::memcpy(copy.to, copy.from != nullptr ? copy.from : copy.value, copy.bytes);
     barrier.bytes -= static_cast<std::int32_t>(copy.bytes);
     barrier_settle(barrier);
   }
+  waiting.erase(own);
   return barrier.phase != parity;
 }
 inline void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, std::uint32_t barrier,
@@ -179,8 +176,8 @@ inline void bulk_copy(std::uint32_t to, const void* from, std::uint32_t bytes, s
   for (std::uint32_t rank = 0; rank < self->block->cluster->blocks.size(); ++rank) {
     if (!(ranks >> rank & 1)) continue;
     const std::uint32_t base = rank << kRankShift;
-    self->block->cluster->blocks[rank].copies.push_back(
-        {base | (barrier & kOffset), shared_place(base | (to & kOffset)), from, bytes});
+    self->block->cluster->blocks[rank].copies[base | (barrier & kOffset)].push_back(
+        {shared_place(base | (to & kOffset)), from, bytes});
   }
 }
 
@@ -655,7 +652,7 @@ EMULATOR_PTX("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0],
   const u32 rank = to >> kRankShift;
   if (rank >= self->block->cluster->blocks.size() || rank != barrier >> kRankShift)
     host->fail("a store to a block that is not of the cluster, or not its barrier's");
-  self->block->cluster->blocks[rank].copies.push_back({barrier, shared_place(to), nullptr, 16, {x, y, z, w}});
+  self->block->cluster->blocks[rank].copies[barrier].push_back({shared_place(to), nullptr, 16, {x, y, z, w}});
 }
 
 // Barriers.

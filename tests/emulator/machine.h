@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 namespace emulator {
@@ -39,7 +40,6 @@ struct Warp {
 };
 
 struct BulkCopy {
-  std::uint32_t barrier = 0;
   unsigned char* to = nullptr;
   const void* from = nullptr;  // null: `value`
   std::size_t bytes = 0;
@@ -55,7 +55,7 @@ struct Block {
   Meeting meeting, named[kNamedBarriers];
   Cluster* cluster = nullptr;
   std::vector<Warp> warps;
-  std::vector<BulkCopy> copies;
+  std::map<std::uint32_t, std::vector<BulkCopy>> copies;
   unsigned char* shared = nullptr;
   std::size_t shared_used = 0;
   unsigned found = 0;                    // of __syncthreads_or
