@@ -50,7 +50,7 @@ ROWS = (
     GpuKron(1024, 128, 128, 2, least=0.060, reach=0.045),
     GpuKron(1024, 64, 64, 3, least=1.3, reach=0.9),
     GpuKron(320, 128, 128, 3, least=3.8, reach=2.9),
-    GpuKron(1024, 8, 8, 6, least=1.4, reach=0.8),
+    GpuKron(1024, 8, 8, 6, least=1.0, reach=0.8),
     GpuKron(1024, 16, 16, 5, least=5.8, reach=4.8),
     GpuKron(1024, 32, 32, 4, least=5.8, reach=4.8),
     GpuKron(1, 128, 128, 3, least=0.030, reach=0.020),

@@ -233,8 +233,8 @@ namespace {
 /// The kernel of rows that come through a ring.
 std::string ring_source(const plan::KronChain& chain) {
   std::string text = opening(chain.types) + chain_numbers(chain);
-  text += fmt::format("#define RING_COLUMNS {}\n#define RING_STEP {}\n#define RING_SLOTS {}\n#define CLUSTER 1\n",
-                      plan::KronChain::kRingColumns, plan::KronChain::kRingStep, chain.ring);
+  text += fmt::format("#define RING_COLUMNS {}\n#define RING_STEP {}\n#define RING_SLOTS {}\n#define CLUSTER {}\n",
+                      plan::KronChain::kRingColumns, plan::KronChain::kRingStep, chain.ring, chain.cluster);
   text += include("common/warpgroups.cuh") + include("kron/kron_ring.cuh");
   std::string operands, phases;
   for (std::size_t axis = 0; axis < chain.axes.size(); ++axis) {
@@ -245,13 +245,14 @@ std::string ring_source(const plan::KronChain& chain) {
   }
   for (std::size_t i = 0; i < chain.phases.size(); ++i) {
     text += chain_phase(chain, i);
-    if (i == 0 || i + 1 == chain.phases.size()) continue;
+    // The blocks of a cluster multiply the second axis as it comes.
+    if (i == 0 || i + 1 == chain.phases.size() || (chain.cluster > 1 && i == 1)) continue;
     phases += fmt::format("ring_{}<Phase{}>(tile, operands); ring_barrier(); ",
                           chain.phases[i].axes == 1 ? "one" : "two", i);
   }
   text += fmt::format("#define RING_OPERANDS {}\n#define RING_PHASES {}\n", operands, phases);
   text += fmt::format("typedef Phase{} RingLast;\n", chain.phases.size() - 1);
-  return flattened(text + include("kron/kron_ring_run.cuh"));
+  return flattened(text + include(chain.cluster > 1 ? "kron/kron_ring_shared_run.cuh" : "kron/kron_ring_run.cuh"));
 }
 
 }  // namespace

@@ -27,6 +27,7 @@ constexpr std::int64_t kTurns = 4, kMostRows = 8;  // of clusters on a device, o
 constexpr std::int64_t kPlaces = 6, kStaticBytes = 1024;
 constexpr std::int64_t kBarriers = 16;  // bytes of a slot's
 constexpr std::int64_t kLeastRow = 100 << 10, kFewestSlots = 3;
+constexpr std::size_t kSharedAxes = 6;  // of a row that comes through the rings of a cluster
 
 std::int64_t bytes_of(const KronChain& chain) { return static_cast<std::int64_t>(size_of(chain.types.type)); }
 
@@ -393,7 +394,7 @@ std::int64_t KronChain::blocks(const KronGpuPlace& place) const {
   const std::int64_t tiles =
       place.items * ceil_div(place.rows * place.left, tile_l) * ceil_div(place.right, tile_r);
   const std::int64_t most = at_once > 0 ? at_once : std::max<std::int64_t>(resident * multiprocessors / cluster, 1);
-  if (cluster == 1 || at_once > 0) return ceil_div(tiles, ceil_div(tiles, most)) * cluster;
+  if (cluster == 1 || asks()) return ceil_div(tiles, ceil_div(tiles, most)) * cluster;
   // Clusters that come and go run out of step with each other, so that some load while others multiply.
   // Clusters of the last round have a row less where that makes it a whole round.
   const std::int64_t rows = std::clamp<std::int64_t>(tiles / (kTurns * most), 1, kMostRows);
@@ -407,7 +408,8 @@ double KronChain::seconds(const KronGpuPlace& place, const KronChainCosts& costs
                                static_cast<double>(out()) * static_cast<double>(size_of(types.out)));
   // Blocks of a cluster load, multiply and store by turns: only other clusters work meanwhile.
   const bool pairs = types.type == Dtype::float32 && !has_tensor();  // of multiply-adds: few accesses to the tile
-  const double shared = resident > 2   ? (pairs ? costs.shared_pairs : costs.shared_many)
+  const double shared = ring > 0       ? costs.shared_ring
+                        : resident > 2 ? (pairs ? costs.shared_pairs : costs.shared_many)
                         : resident > 1 ? costs.shared_two
                                        : costs.shared_one;
   const double own = resident > 1 || ring > 0 ? costs.own_many : pairs ? costs.own_pairs : costs.own_one;
@@ -502,32 +504,37 @@ void add_ring_phases(KronChain& chain) {
 void set_ring_steps(KronChain& chain) {
   const std::size_t last = chain.axes.size() - 1;
   std::int64_t size = 1;
-  for (std::size_t axis = chain.axes.size(); axis-- > 0; size = chain.axes[axis].step * chain.axes[axis].extent()) {
+  for (std::size_t axis = chain.axes.size(); axis-- > 0; size = chain.axes[axis].step * chain.room(axis)) {
     const std::int64_t rest = chain.phase_of(axis).axes == 1 ? 2 * kVector : kVector;  // an odd number of these
     chain.axes[axis].step = axis + 1 >= last ? size : rest * (ceil_div(size, rest) | 1);
   }
   chain.step_l = round_up(size, kVector);
 }
 
-/// A row of its own on each multiprocessor, of axes that tensor cores multiply by eights.
+/// A row of its own on each multiprocessor, of axes that tensor cores multiply by eights; or of each cluster, whose
+/// blocks have an element each of the first axis, and of the second one on the way in.
 std::optional<KronChain> plan_ring(const KronGpuTypes& types, std::span<const KronShape> factors,
-                                   const KronGpuPlace& place, const KronGpuProblem& problem) {
+                                   const KronGpuPlace& place, const KronGpuProblem& problem, int cluster) {
   const bool vectors = types.in == Dtype::float32 && types.vectors_in && types.vectors_out;
   if (problem.capability < 90 || types.type != Dtype::float32 || !vectors || place.right > 1) return std::nullopt;
   KronChain chain;
   chain.types = types;
   chain.factors.assign(factors.begin(), factors.end());
   chain.multiprocessors = problem.multiprocessors;
+  chain.cluster = cluster;
   chain.axes = merged(factors);
   const bool eights = std::all_of(chain.axes.begin(), chain.axes.end(), is_eight);
-  const KronChainAxis& last = chain.axes.back();
-  if (!eights || chain.axes.size() < 4 || last.p != kMostMultiplied || last.q != kMostMultiplied) return std::nullopt;
-  if (chain.in() * bytes_of(chain) < kLeastRow) return std::nullopt;
+  const auto is_whole = [](const KronChainAxis& a) { return a.p == kMostMultiplied && a.q == kMostMultiplied; };
+  if (!eights || chain.axes.size() < 4 || !is_whole(chain.axes.back())) return std::nullopt;
+  if (chain.in() / cluster * bytes_of(chain) < kLeastRow) return std::nullopt;
+  const bool all_whole = std::all_of(chain.axes.begin(), chain.axes.end(), is_whole);
+  if (cluster > 1 && (!all_whole || chain.axes.size() != kSharedAxes)) return std::nullopt;
   add_ring_phases(chain);
   measure_phases(chain);
   set_ring_steps(chain);
   chain.block_threads = KronChain::kRingColumns;  // a vector of each slot a thread
-  const std::int64_t chunks = ceil_div(chain.in() / chain.axes.front().p, KronChain::kRingColumns);
+  const std::int64_t columns = chain.in() / chain.axes.front().p / cluster;
+  const std::int64_t chunks = ceil_div(columns, KronChain::kRingColumns);
   const std::int64_t free = problem.shared_per_block - kStaticBytes - chain.shared_bytes();
   chain.ring = 1;
   chain.ring = std::min(chunks, (free - kBarriers) / (chain.ring_bytes() - kBarriers));
@@ -560,9 +567,11 @@ std::optional<KronChain> plan_kron_chain(const KronGpuTypes& types, std::span<co
     if (factor.p < 1 || factor.q < 1 || factor.p > kMostExtent || factor.q > kMostExtent) return std::nullopt;
   std::optional<KronChain> best = plan_shared(types, factors, place, problem, 1, 0);
   if (best && best->resident > 1) return best;
-  if (const auto ring = plan_ring(types, factors, place, problem)) return ring;
-  const std::vector<KronChain> plans = plans_of_clusters(types, factors, place, problem, true);
+  if (const auto ring = plan_ring(types, factors, place, problem, 1)) return ring;
   const KronChainCosts& costs = problem.costs().chain;
+  if (const auto ring = plan_ring(types, factors, place, problem, static_cast<int>(kMostMultiplied)))
+    if (!best || ring->seconds(place, costs) < best->seconds(place, costs)) best = ring;
+  const std::vector<KronChain> plans = plans_of_clusters(types, factors, place, problem, true);
   if (!plans.empty() && (!best || plans.back().seconds(place, costs) < best->seconds(place, costs)))
     best = plans.back();
   return best;

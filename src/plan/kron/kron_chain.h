@@ -7,6 +7,7 @@
 //   a phase multiplies one axis or two neighbouring ones, in place: what a thread or warp replaces, it has read itself
 //   on 9.0 a row of axes of five to eight that is alone on its multiprocessor comes through a ring (kron_ring.cuh):
 //   a slot has some columns of the first axis, which is multiplied on its way into the tile
+//   rows of six axes of eight come through the rings of a cluster: each block keeps one element of the first axis
 //
 // Floor: bytes of the pass at 4.2 TB/s. Issue slots an element of float32: p for each axis in multiply-adds, or 4 to 6
 // an axis of at most 16 on tensor cores (two splits, three products of 16 bits), and a load and a store a phase.
@@ -90,8 +91,8 @@ struct KronChain {
   /// Whether the last phase itself writes to memory: by vectors, of neighbours.
   bool direct() const;
   bool shares(std::size_t axis) const { return cluster > 1 && static_cast<int>(axis) == shared_axis; }
-  /// Whether a phase reads what all blocks of the cluster have.
-  bool is_shared(std::size_t phase) const { return cluster > 1 && phase + 1 == phases.size(); }
+  /// Whether a phase reads what all blocks of the cluster have. Through a ring the first phase writes into all blocks.
+  bool is_shared(std::size_t phase) const { return cluster > 1 && ring == 0 && phase + 1 == phases.size(); }
   /// Elements of an axis that a block has room for.
   std::int64_t room(std::size_t axis) const;
   /// Extent of an axis in a block when a phase begins; `phases.size()`: at the end.

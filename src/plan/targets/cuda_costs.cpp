@@ -108,6 +108,7 @@ constexpr Costs kH200{
                    .shared_many = 0.5,
                    .shared_two = 0.45,
                    .shared_one = 0.44,
+                   .shared_ring = 0.63,
                    .own_many = 0.85,
                    .own_pairs = 0.6,
                    .own_one = 0.7,

@@ -73,9 +73,8 @@ struct RingVectors {
       if (p < F::P_A && inside) x[h] = *(const Four*)(from + p * step);
     }
   }
-  template <class F>
-  MERCER_METHOD void multiply(const Four& f, float* to, bool inside) const {
-    Four out[2];
+  // Rows t and t + 4 of the results.
+  MERCER_METHOD void multiply(const Four& f, Four (&out)[2]) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const float a[4] = {x[0].value[2 * j], x[0].value[2 * j + 1], x[1].value[2 * j], x[1].value[2 * j + 1]};
@@ -87,6 +86,11 @@ struct RingVectors {
         out[e].value[2 * j + 1] = d[2 + e];
       }
     }
+  }
+  template <class F>
+  MERCER_METHOD void multiply(const Four& f, float* to, bool inside) const {
+    Four out[2];
+    multiply(f, out);
 #pragma unroll
     for (int e = 0; e < 2; ++e) {
       const int q = threadIdx.x % 4 + 4 * e;

@@ -132,6 +132,7 @@ struct KronChainCosts {
   double shared_many;      // share of clusters, three or more, otherwise
   double shared_two;       // share of clusters, two of a multiprocessor
   double shared_one;       // share of clusters, one of a multiprocessor
+  double shared_ring;      // share of clusters whose rows come through rings
   double own_many;         // share of rows of a block, several of a multiprocessor or through a ring
   double own_pairs;        // share of rows of a block alone, by multiply-adds of float32
   double own_one;          // share of rows of a block alone, otherwise

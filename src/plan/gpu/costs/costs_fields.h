@@ -140,6 +140,7 @@ void each_kron_cost(AnyCosts& costs, const Visit& visit) {
   visit("kron.chain.shared_many", costs.kron.chain.shared_many);
   visit("kron.chain.shared_two", costs.kron.chain.shared_two);
   visit("kron.chain.shared_one", costs.kron.chain.shared_one);
+  visit("kron.chain.shared_ring", costs.kron.chain.shared_ring);
   visit("kron.chain.own_many", costs.kron.chain.own_many);
   visit("kron.chain.own_pairs", costs.kron.chain.own_pairs);
   visit("kron.chain.own_one", costs.kron.chain.own_one);

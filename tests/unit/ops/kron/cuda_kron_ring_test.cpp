@@ -8,6 +8,7 @@ namespace {
 using namespace testing_support;
 
 const Sizes kEights = {{8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 8}};
+const Sizes kSixEights = Sizes(6, {8, 8});
 
 /// Fewer rows than multiprocessors, and several for each.
 TEST(RingChains, Rows) { expect_all_right({call_of(kEights, 1), call_of(kEights, 9), call_of(kEights, 300)}); }
@@ -51,6 +52,37 @@ TEST(RingChains, Gaps) {
   Call call = call_of(kEights, 2);
   call.gaps = true;
   expect_all_right({call});
+}
+
+/// Rows that the blocks of a cluster share: one, and several for each cluster, which bring a row while they write one.
+TEST(RingsOfClusters, Rows) { expect_all_right({call_of(kSixEights, 1), call_of(kSixEights, 20)}); }
+
+/// Axes of several factors, also such as are not square.
+TEST(RingsOfClusters, MergedFactors) {
+  Sizes twos(16, {2, 2});
+  twos[0] = twos[2] = {4, 4};
+  expect_all_right({call_of(twos, 1),
+                    call_of({{2, 4}, {4, 2}, {8, 8}, {8, 8}, {4, 2}, {2, 4}, {8, 8}, {8, 8}}, 2)});
+}
+
+/// Operands change between two rows: the row before is written first. With alpha, beta and y.
+TEST(RingsOfClusters, ItemsOfABatch) { expect_all_right({with_items(call_of(kSixEights, 1), 17)}); }
+
+TEST(RingsOfClusters, Scales) {
+  for (const double scale : {1e-30, 1e30}) {
+    Call call = call_of(kSixEights, 1);
+    call.x_scale = scale;
+    expect_all_right({call});
+  }
+}
+
+TEST(RingsOfClusters, InPlaceAndApart) {
+  on_cuda([](TestContext& context) {
+    expect_in_place(call_of(kSixEights, 17), context);
+    const Call call = call_of(kSixEights, 6);
+    Arrays a(call);
+    if (!::testing::Test::HasFatalFailure()) expect_rows_apart(call, a, context);
+  });
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ void expect_sound(const KronChain& chain, const KronGpuProblem& problem) {
     if (phase.width > 1) EXPECT_EQ(phase.inner % phase.width, 0);
   }
   EXPECT_EQ(turns, std::vector<int>(chain.axes.size(), 1));
-  const KronChainPhase& last = chain.phases.back();
-  if (chain.cluster > 1) EXPECT_EQ(last.axis, chain.shared_axis);
+  const KronChainPhase& shared = chain.ring > 0 ? chain.phases.front() : chain.phases.back();
+  if (chain.cluster > 1) EXPECT_EQ(shared.axis, chain.shared_axis);
 }
 
 TEST(KronChainPlan, EveryValueHasAPlace) {
@@ -225,6 +225,38 @@ TEST(KronChainPlan, RowsThroughARing) {
   EXPECT_EQ(plan(eights, [](KronGpuProblem& p, KronGpuTypes&) { p.capability = 80; }).ring, 0);
   EXPECT_EQ(plan(eights, [](KronGpuProblem&, KronGpuTypes& types) { types.vectors_in = false; }).ring, 0);
   EXPECT_EQ(plan(eights, [](KronGpuProblem&, KronGpuTypes& types) { types.in = Dtype::float16; }).ring, 0);
+}
+
+/// Rows of six axes of eight come through the rings of eight blocks: one element of the first axis for each.
+TEST(KronChainPlan, RowsThroughTheRingsOfACluster) {
+  const auto plan = [](const std::vector<KronShape>& factors, int capability = 90, bool vectors = true) {
+    KronGpuProblem problem = kron_problem(factors);
+    problem.capability = capability;
+    KronGpuTypes types = kron_types(Dtype::float32);
+    types.vectors_in = vectors;
+    const auto chain = plan_kron_chain(types, factors, {1, 1024, 1, 1}, problem);
+    if (chain) expect_sound(*chain, problem);
+    return chain;
+  };
+  const std::vector<KronShape> eights(6, {8, 8});
+  std::vector<KronShape> merged(16, {2, 2});
+  merged[0] = merged[2] = {4, 4};
+  for (const auto& factors : {eights, merged}) {
+    const auto chain = plan(factors);
+    ASSERT_TRUE(chain);
+    EXPECT_EQ(chain->cluster, 8);
+    EXPECT_GE(chain->ring, 3);
+    EXPECT_EQ(chain->room(0), 1);
+    EXPECT_FALSE(chain->is_shared(chain->phases.size() - 1));
+    EXPECT_EQ(chain->blocks({1, 1024, 1, 1}), 16 * 8);  // all that the device has room for, each with as many rows
+    EXPECT_EQ(chain->blocks({1, 17, 1, 1}), 9 * 8);
+    EXPECT_EQ(plan_kron_gpu(kron_problem(factors)).passes.size(), 1u);
+  }
+  EXPECT_FALSE(plan(eights, 80));
+  const auto gaps = plan(eights, 90, false);
+  EXPECT_TRUE(!gaps || gaps->ring == 0);
+  const auto other = plan({{8, 8}, {8, 8}, {8, 8}, {8, 8}, {8, 7}, {8, 8}});
+  EXPECT_TRUE(!other || other->ring == 0);
 }
 
 /// Clusters come in whole rounds: those that come last have a row less.
