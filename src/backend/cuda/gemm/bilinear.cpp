@@ -164,7 +164,7 @@ bool SplitProducts::takes_v(const PlainPanel& v) {
 PlainColumns SplitProducts::columns_of_v(const PairArguments& group, const Workspace& workspace) const {
   if (lying_v_ == nullptr) return PlainColumns::of_panel(group);
   const PlainPanel& v = *lying_v_;
-  const std::int64_t first = (static_cast<const float*>(group.v) - workspace.at<float>(v.place)) / v.ld;
+  const std::int64_t first = (static_cast<const float*>(group.v.data) - workspace.at<float>(v.place)) / v.ld;
   return {static_cast<const float*>(v.array.data) + first * v.column_stride, v.row_stride, v.column_stride};
 }
 
@@ -172,8 +172,8 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
   SplitArguments split{};
   split.state = workspace.at<SplitState>(state_);
   const bool has_rows = plan::reads_rows(*kernels_.plan);
-  const void* values[] = {a.x, a.z};
-  const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x_ld, a.z_ld};
+  const void* values[] = {a.x.points, a.z.points};
+  const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x.ld, a.z.ld};
   const bool early = !kernels_.plan->input.direct && packs_points(*kernels_.plan, job_.x, true) &&
                      packs_points(*kernels_.plan, job_.z, false);
   for (int s = 0; s < sides_; ++s) {
@@ -221,7 +221,7 @@ SplitArguments SplitProducts::operands(const PairArguments& a, const Workspace& 
 void SplitProducts::prepare(const PairArguments& group, const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   SplitArguments split = operands(group, workspace);
-  const std::int64_t ld = std::max(group.x_ld, group.z_ld);
+  const std::int64_t ld = std::max(group.x.ld, group.z.ld);
   const auto launch_step = [&](const char* name, jit::Dim3 blocks) {
     launch_overlapping(sibling(find_centre_, name, job_), job_, blocks, kThreads, split);
   };
@@ -246,17 +246,17 @@ BilinearArguments SplitProducts::products(const PairArguments& group, const Work
   const SplitArguments split = operands(group, workspace);
   BilinearArguments products{};
   products.pairs = group;
-  products.pairs.split = split.state;
+  products.pairs.split.state = split.state;
   const SplitSide &x = split.side[0], &z = split.side[sides_ - 1];
-  products.pairs.x_rows = x.rows;
-  products.pairs.z_rows = z.rows;
-  products.pairs.row_length = row_length_;
+  products.pairs.x.rows = x.rows;
+  products.pairs.z.rows = z.rows;
+  products.pairs.split.row_length = row_length_;
   products.x = {x.image, x.norm, x.norm_tail, x.scale};
   products.z = {z.image, z.norm, z.norm_tail, z.scale};
   products.units = image_units_;
   products.ranges = 1;
-  products.x_end = group.x_ld;
-  products.z_end = group.z_ld;
+  products.x_end = group.x.ld;
+  products.z_end = group.z.ld;
   if (v_) products.v_image = v_->image(workspace);
   return products;
 }
@@ -270,8 +270,8 @@ BilinearArguments SplitProducts::products_from(const PairArguments& part, const 
     end -= points;
     if (rows != nullptr) rows += points * row_length_;
   };
-  skip(all.x, all.pairs.x_rows, all.x_end, first.m);
-  skip(all.z, all.pairs.z_rows, all.z_end, first.n);
+  skip(all.x, all.pairs.x.rows, all.x_end, first.m);
+  skip(all.z, all.pairs.z.rows, all.z_end, first.n);
   return all;
 }
 
@@ -281,12 +281,12 @@ void SplitProducts::store(const PairArguments& part, const PairPlace& first, con
   const std::int64_t multiprocessors = job_.hardware().multiprocessors;
   BilinearArguments all = products_from(part, first, workspace);
   PairArguments& a = all.pairs;
-  a.marks = workspace.at<unsigned>(marks_);
-  a.area_counts = workspace.at<unsigned>(area_counts_);
-  a.area_pairs = workspace.at<unsigned>(area_pairs_);
-  a.area_capacity = static_cast<unsigned>(area_capacity_);
-  a.dense_area = tile.areas ? kDenseArea : std::numeric_limits<unsigned>::max();
-  if (first.m > 0) fill_words(job_, a.area_counts, areas_);  // the lists of the rows before have been repaired
+  a.split.marks = workspace.at<unsigned>(marks_);
+  a.split.area_counts = workspace.at<unsigned>(area_counts_);
+  a.split.area_pairs = workspace.at<unsigned>(area_pairs_);
+  a.split.area_capacity = static_cast<unsigned>(area_capacity_);
+  a.split.dense_area = tile.areas ? kDenseArea : std::numeric_limits<unsigned>::max();
+  if (first.m > 0) fill_words(job_, a.split.area_counts, areas_);  // the lists of the rows before have been repaired
   if (ranges_ > 1) {
     all.ranges = ranges_;
     all.partial = workspace.at<float>(partial_);
@@ -315,10 +315,10 @@ void SplitProducts::find(PairArguments& part, const PairPlace& first, const Work
   const BilinearArguments all = products_from(part, first, workspace);
   launch_products(kernels_.products.tile, plan, job_, all,
                   tiles_of_candidates(part.found, part.n, plan.problem.product.columns));
-  part.split = all.pairs.split;
-  part.x_rows = all.pairs.x_rows;
-  part.z_rows = all.pairs.z_rows;
-  part.row_length = row_length_;
+  part.split.state = all.pairs.split.state;
+  part.x.rows = all.pairs.x.rows;
+  part.z.rows = all.pairs.z.rows;
+  part.split.row_length = row_length_;
 }
 
 void SplitProducts::multiply(const BilinearArguments& products, const Workspace& workspace,
@@ -341,7 +341,7 @@ void SplitProducts::fold(const PairArguments& group, const Workspace& workspace)
   multiply(all, workspace);
   pack_left(Overlap::blocks, workspace);
   if (lying_v_ != nullptr) pack(*lying_v_, job_, workspace, state(workspace));
-  const std::int64_t blocks = group.tiles_m * group.splits * ceil_div(group.columns, plan.problem.use.columns);
+  const std::int64_t blocks = group.tiles_m * group.splits * ceil_div(group.v.columns, plan.problem.use.columns);
   const std::int64_t at_once = plan.tile.min_blocks * job_.hardware().multiprocessors;
   launch_overlapping(kernels_.common.tile, job_, {std::min(blocks, at_once)}, plan.tile.threads(), all.pairs,
                      plan.shared_bytes(job_.features));

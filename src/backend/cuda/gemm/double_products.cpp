@@ -34,8 +34,8 @@ DoubleProducts::DoubleProducts(const PairKernels& kernels, const PairJob& job, c
 DoubleArguments DoubleProducts::operands(const PairArguments& a, const Workspace& workspace) const {
   DoubleArguments operands{};
   operands.state = workspace.at<SplitState>(state_);
-  const void* values[] = {a.x, a.z};
-  const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x_ld, a.z_ld};
+  const void* values[] = {a.x.points, a.z.points};
+  const std::int64_t counts[] = {a.m, a.n}, lds[] = {a.x.ld, a.z.ld};
   for (int s = 0; s < sides_; ++s)
     operands.side[s] = {static_cast<const double*>(values[s]), workspace.at<double>(side_[s].image),
                         workspace.at<double>(side_[s].rows), workspace.at<double>(side_[s].norms), counts[s], lds[s]};
@@ -52,7 +52,7 @@ DoubleArguments DoubleProducts::operands(const PairArguments& a, const Workspace
 void DoubleProducts::prepare(const PairArguments& group, const Workspace& workspace) const {
   const auto step = [&](const char* name) { return sibling(start_, name, job_); };
   DoubleArguments arguments = operands(group, workspace);
-  const std::int64_t ld = std::max(group.x_ld, group.z_ld);
+  const std::int64_t ld = std::max(group.x.ld, group.z.ld);
   launch(start_, job_, {ceil_div(arguments.k, kThreads / 32)}, kThreads, 0, arguments);
   launch(step("write_image"), job_, {ld / kOperandPoints, sides_}, kThreads, 0, arguments);
   if (of_squares())
@@ -66,17 +66,17 @@ void DoubleProducts::launch_tiles(const PairArguments& part, const PairPlace& fi
   const DoubleArguments all = operands(part, workspace);
   const DoubleSide &x = all.side[0], &z = all.side[sides_ - 1];
   PairArguments a = part;
-  a.split = all.state;
+  a.split.state = all.state;
   PairArguments products = a;
-  products.x = x.image + first.m * image_k_;
-  products.z = z.image + first.n * image_k_;
+  products.x.points = x.image + first.m * image_k_;
+  products.z.points = z.image + first.n * image_k_;
   products.k = static_cast<int>(image_k_);
   if (of_squares()) {
-    products.x_norms = x.norms + first.m;
-    products.z_norms = z.norms + first.n;
-    products.x_rows = reinterpret_cast<const float*>(x.rows + first.m * image_k_);
-    products.z_rows = reinterpret_cast<const float*>(z.rows + first.n * image_k_);
-    products.row_length = image_k_;
+    products.x.norms = x.norms + first.m;
+    products.z.norms = z.norms + first.n;
+    products.x.rows = reinterpret_cast<const float*>(x.rows + first.m * image_k_);
+    products.z.rows = reinterpret_cast<const float*>(z.rows + first.n * image_k_);
+    products.split.row_length = image_k_;
   }
   const auto put = [&](const Kernel& kernel, const plan::GpuTile& tile, PairArguments& arguments) {
     arguments.tiles_m = ceil_div(part.m, tile.tile_m);

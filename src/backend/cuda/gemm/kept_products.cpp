@@ -55,13 +55,13 @@ KeptProducts::KeptProducts(const PairKernels& kernels, const PairJob& job, const
 
 KeptArguments KeptProducts::columns(const PairArguments& group, const Workspace& workspace) const {
   KeptArguments a{};
-  a.v = static_cast<const float*>(group.v);
+  a.v = static_cast<const float*>(group.v.data);
   a.split = values_.state(workspace);
   a.state = workspace.at<SplitState>(state_);
   a.image = workspace.at<unsigned char>(v_image_);
   a.scale = workspace.at<float>(v_scale_);
   a.n = group.n;
-  a.v_ld = group.v_ld;
+  a.v_ld = group.v.ld;
   a.units = points_ / kUnit;
   a.states = states_;
   a.columns = static_cast<int>(columns_);
@@ -97,16 +97,16 @@ void KeptProducts::add_part(const PairArguments& group, const PairPlace& first, 
   const float* const zeros = workspace.at<float>(zeros_);
   BilinearArguments products{};
   PairArguments& sums = products.pairs;
-  sums.split = state;
-  sums.marks = workspace.at<unsigned>(marks_);
-  sums.out = workspace.at<float>(out_) + first.m;
-  sums.out_row = ld_;
-  sums.out_col = 1;
-  sums.member_count = 1;
+  sums.split.state = state;
+  sums.split.marks = workspace.at<unsigned>(marks_);
+  sums.out.data = workspace.at<float>(out_) + first.m;
+  sums.out.row = ld_;
+  sums.out.column = 1;
+  sums.members.count = 1;
   sums.m = columns_;
   sums.n = rows;
-  sums.x_ld = padded_;
-  sums.z_ld = padded_rows;
+  sums.x.ld = padded_;
+  sums.z.ld = padded_rows;
   products.x = {workspace.at<unsigned char>(v_image_) + part * padded_ * points_ / kUnit * kUnitBytes, zeros, zeros,
                 workspace.at<float>(v_scale_) + part * padded_};
   products.z = {workspace.at<unsigned char>(image_), zeros, zeros, workspace.at<float>(row_scale_)};

@@ -18,17 +18,17 @@ static_assert(plan::Bilinear::kMostUniforms == MERCER_UNIFORM_FACTORS);
 
 UniformFactors uniform_factors(const plan::GpuPairPlan& plan, const PairArguments& group) {
   UniformFactors factors{};
-  factors.params = group.params;
+  factors.params = group.params.values;
   for (const plan::UniformFactor& uniform : plan.products.bilinear.uniforms) {
     const auto slot = static_cast<std::size_t>(uniform.slot);
     const int at = factors.count++;
     factors.slot[at] = uniform.slot;
     factors.divides[at] = uniform.divides ? 1 : 0;
-    if (group.params != nullptr) continue;
+    if (group.params.values != nullptr) continue;
     if (plan.problem.type == Dtype::float64)
-      factors.numbers[at] = group.numbers[slot];
+      factors.numbers[at] = group.params.numbers[slot];
     else
-      factors.numbers[at] = reinterpret_cast<const float*>(group.numbers)[slot];
+      factors.numbers[at] = reinterpret_cast<const float*>(group.params.numbers)[slot];
   }
   return factors;
 }

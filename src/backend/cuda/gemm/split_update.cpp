@@ -92,10 +92,10 @@ void SplitUpdate::run(const UpdateSide& x, const UpdateSide& z, std::int64_t fea
   workspace.use(memory, bytes_, job);
   panels.run(workspace, {.packs = !products->takes_points(1)});
   PairArguments a = panels.arguments(workspace);
-  a.out = c;
-  a.out_row = stride;
-  a.out_col = 1;
-  a.member_count = 1;
+  a.out.data = c;
+  a.out.row = stride;
+  a.out.column = 1;
+  a.members.count = 1;
   a.symmetric = job.same_points;
   products->prepare(a, workspace);
   products->store(a, {}, workspace);

@@ -30,7 +30,7 @@ void StoredProduct::run(const FieldArguments& part, bool adds, const Workspace& 
     if (written_ != first) {
       PairArguments v{};
       v.n = part.n;
-      v.columns = static_cast<int>(columns);
+      v.v.columns = static_cast<int>(columns);
       v_.write(v, {static_cast<const float*>(part.z) + first * part.z_ld, 1, part.z_ld}, workspace);
       written_ = first;
     }
@@ -42,14 +42,14 @@ void StoredProduct::run(const FieldArguments& part, bool adds, const Workspace& 
 void StoredProduct::multiply(const FieldArguments& part, std::int64_t columns, const Workspace& workspace) const {
   BilinearArguments a{};
   PairArguments& pairs = a.pairs;
-  pairs.planes = part.pair;
-  pairs.plane_ld = part.pair_row;
+  pairs.planes.data = part.pair;
+  pairs.planes.ld = part.pair_row;
   pairs.m = part.m;
   pairs.n = part.n;
-  pairs.out = workspace.at<>(partial_);
-  pairs.partial_ld = ld_;
+  pairs.out.data = workspace.at<>(partial_);
+  pairs.out.partial_ld = ld_;
   pairs.splits = static_cast<int>(splits_);
-  pairs.columns = pairs.partial_columns = static_cast<int>(columns);
+  pairs.v.columns = pairs.v.partial_columns = static_cast<int>(columns);
   a.v_image = v_.image(workspace);
   const std::int64_t tiles = ceil_div(part.m, tile_.kRows * tile_.cluster) * splits_;
   const std::int64_t clusters =

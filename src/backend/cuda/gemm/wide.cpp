@@ -26,14 +26,14 @@ WideArguments WideOperand::arguments(const PairArguments& group, const PlainColu
                                      const Workspace& workspace) const {
   WideArguments a{};
   a.v = v.data;
-  a.expanded = group.expanded;
-  a.split = options_.rates ? group.split : nullptr;
+  a.expanded = group.expanded.state;
+  a.split = options_.rates ? group.split.state : nullptr;
   a.image = workspace.at<float>(image_);
   a.n = group.n;
   a.v_row = v.row;
   a.v_column = v.column;
   a.blocks = blocks();
-  a.columns = group.columns;
+  a.columns = group.v.columns;
   a.wide = tile_.wide;
   a.by_fours = options_.by_fours ? 1 : 0;
   return a;

@@ -13,7 +13,7 @@ struct PlainColumns {
   const float* data = nullptr;
   std::int64_t row = 1, column = 0;
   static PlainColumns of_panel(const PairArguments& group) {
-    return {static_cast<const float*>(group.v), 1, group.v_ld};
+    return {static_cast<const float*>(group.v.data), 1, group.v.ld};
   }
 };
 

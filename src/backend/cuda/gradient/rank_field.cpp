@@ -63,7 +63,7 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   const plan::BilinearTile& tile = kernels_.plan->problem.product;
   RankFieldArguments a{};
   a.pairs = panels_.arguments(workspace_);
-  a.pairs.partial_ld = a.pairs.x_ld;
+  a.pairs.out.partial_ld = a.pairs.x.ld;
   a.pairs.splits = static_cast<int>(splits_);
   const BilinearArguments products = products_.products(a.pairs, workspace_);
   a.pairs = products.pairs;
@@ -80,44 +80,44 @@ RankFieldArguments RankFieldLaunch::arguments() const {
   field.out_output = operands_.out_output_stride;
   field.out_row = operands_.out_row_stride;
   field.out_feature = operands_.out_feature_stride;
-  a.state = products.pairs.split;
+  a.state = products.pairs.split.state;
   a.x_image = const_cast<unsigned char*>(products.x.image);
   a.z_image = const_cast<unsigned char*>(products.z.image);
   a.units = products.units;
   a.first_unit = products.units - tile.weight_units;
-  a.rows_ld = rows_.ld;
-  a.columns_ld = columns_.ld;
-  a.factor_units = tile.weight_units;
+  a.factors.rows_ld = rows_.ld;
+  a.factors.columns_ld = columns_.ld;
+  a.factors.units = tile.weight_units;
   if (operands_.by_matrix) {
-    a.weights = static_cast<const float*>(operands_.amplitude.array.data);
-    a.weights_row = operands_.amplitude.row_stride;
-    a.weights_column = operands_.amplitude.col_stride;
-    a.weights_scale = workspace_.at<float>(weights_scale_);
+    a.weights.data = static_cast<const float*>(operands_.amplitude.array.data);
+    a.weights.row = operands_.amplitude.row_stride;
+    a.weights.column = operands_.amplitude.col_stride;
+    a.weights.scale = workspace_.at<float>(weights_scale_);
   }
   a.difference = field_.of_differences ? 1 : 0;
   a.scale = static_cast<float>(field_.scale);
-  a.row_scales = workspace_.at<float>(row_scales_);
-  a.column_scales = workspace_.at<float>(column_scales_);
+  a.factors.row_scales = workspace_.at<float>(row_scales_);
+  a.factors.column_scales = workspace_.at<float>(column_scales_);
   a.centre = products_.centre(workspace_);
-  a.v = workspace_.at<float>(v_);
-  a.shares = workspace_.at<float>(shares_);
-  a.v_ld = a.pairs.z_ld;
-  a.partial = workspace_.at<float>(partial_);
-  a.spread = workspace_.at<float>(spread_);
-  a.times = workspace_.at<float>(times_);
-  a.side_sums = workspace_.at<float>(side_sums_at_);
-  a.extra = workspace_.at<float>(extra_);
-  a.extra_columns = static_cast<int>(extra_columns_);
-  a.with_product = operands_.product.data != nullptr && extra_columns_ == 0 ? 1 : 0;
-  a.summed = side_sums_ - a.with_product;
-  a.sums = is_idle_ ? workspace_.at<float>(idle_) : static_cast<float*>(operands_.sums.data);
-  a.product = static_cast<float*>(operands_.product.data);
-  a.sums_first = operands_.sums.first_stride;
-  a.sums_row = is_idle_ ? 1 : operands_.sums.second_stride;
-  a.product_row = operands_.product.first_stride;
-  a.product_column = operands_.product.second_stride;
-  a.partial_ld = a.pairs.x_ld;
-  a.splits = static_cast<int>(splits_);
+  a.columns.v = workspace_.at<float>(v_);
+  a.columns.shares = workspace_.at<float>(shares_);
+  a.columns.ld = a.pairs.z.ld;
+  a.columns.partial = workspace_.at<float>(partial_);
+  a.columns.spread = workspace_.at<float>(spread_);
+  a.side.times = workspace_.at<float>(times_);
+  a.side.partial = workspace_.at<float>(side_sums_at_);
+  a.side.extra = workspace_.at<float>(extra_);
+  a.side.extra_columns = static_cast<int>(extra_columns_);
+  a.side.with_product = operands_.product.data != nullptr && extra_columns_ == 0 ? 1 : 0;
+  a.side.summed = side_sums_ - a.side.with_product;
+  a.side.sums = is_idle_ ? workspace_.at<float>(idle_) : static_cast<float*>(operands_.sums.data);
+  a.side.product = static_cast<float*>(operands_.product.data);
+  a.side.sums_first = operands_.sums.first_stride;
+  a.side.sums_row = is_idle_ ? 1 : operands_.sums.second_stride;
+  a.side.product_row = operands_.product.first_stride;
+  a.side.product_column = operands_.product.second_stride;
+  a.columns.partial_ld = a.pairs.x.ld;
+  a.columns.splits = static_cast<int>(splits_);
   a.left = workspace_.at<unsigned>(left_);
   a.row_blocks = kBlocks * job_.hardware().multiprocessors;
   return a;
@@ -134,71 +134,71 @@ void RankFieldLaunch::run() const {
     if (panel->array.data != nullptr) pack(*panel, job_, workspace_);
   RankFieldArguments a = arguments();
   products_.prepare(a.pairs, workspace_);
-  a.most = workspace_.at<unsigned>(most_);
+  a.factors.most = workspace_.at<unsigned>(most_);
   if (job_.rehearsal() == nullptr)
-    check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.most), 0,
+    check_cuda(cuda_driver()->set_words_async(reinterpret_cast<CuPointer>(a.factors.most), 0,
                                               static_cast<std::size_t>(operands_.results()), job_.stream()),
                job_.op);
   for (std::int64_t first = 0; first < operands_.outputs; first += pass_) {
-    if (!operands_.by_matrix) a.columns = workspace_.at<float>(columns_.place) + first * columns_.ld;
-    a.factors = static_cast<int>(std::min(pass_, operands_.outputs - first));
-    a.outputs = operands_.has_rows() ? 1 : a.factors;
+    if (!operands_.by_matrix) a.factors.columns = workspace_.at<float>(columns_.place) + first * columns_.ld;
+    a.factors.count = static_cast<int>(std::min(pass_, operands_.outputs - first));
+    a.outputs = operands_.has_rows() ? 1 : a.factors.count;
     if (operands_.has_rows()) {
-      a.rows = workspace_.at<float>(rows_.place) + first * rows_.ld;
+      a.factors.rows = workspace_.at<float>(rows_.place) + first * rows_.ld;
       a.adds = first > 0 ? 1 : 0;
     }
     contract(a);
     if (operands_.has_rows()) continue;
-    a.most += a.outputs;
+    a.factors.most += a.outputs;
     a.field.out = static_cast<float*>(a.field.out) + a.outputs * a.field.out_output;
   }
 }
 
 void RankFieldLaunch::contract(const RankFieldArguments& a) const {
   const plan::BilinearTile& tile = kernels_.plan->problem.product;
-  if (a.weights != nullptr) launch_step("scale_weights", {1}, 0, a);
-  launch_step("write_factors", {std::max(a.pairs.x_ld, a.pairs.z_ld) / MERCER_IMAGE_ROWS, 2}, 0, a);
-  launch_step("write_columns", {ceil_div(a.pairs.z_ld, kThreads)}, 0, a);
+  if (a.weights.data != nullptr) launch_step("scale_weights", {1}, 0, a);
+  launch_step("write_factors", {std::max(a.pairs.x.ld, a.pairs.z.ld) / MERCER_IMAGE_ROWS, 2}, 0, a);
+  launch_step("write_columns", {ceil_div(a.pairs.z.ld, kThreads)}, 0, a);
   BilinearArguments products = products_.products(a.pairs, workspace_);
-  products.shares = a.shares;
+  products.shares = a.columns.shares;
   products.spread = workspace_.at<float>(spread_);
-  products.times = a.times;
+  products.times = a.side.times;
   products.side_sums = workspace_.at<float>(side_sums_at_);
-  products.weights = a.weights;
-  products.weights_row = a.weights_row;
-  products.weights_column = a.weights_column;
-  products.weights_scale = a.weights_scale;
+  products.weights = a.weights.data;
+  products.weights_row = a.weights.row;
+  products.weights_column = a.weights.column;
+  products.weights_scale = a.weights.scale;
   const JobOperand& matrix = operands_.amplitude;
-  const std::int64_t along = std::min(a.weights_row, a.weights_column);
-  const std::int64_t across = std::max(a.weights_row, a.weights_column);
-  products.weights_whole = a.weights != nullptr && has_whole_lines(matrix.array, along, across) ? 1 : 0;
+  const std::int64_t along = std::min(a.weights.row, a.weights.column);
+  const std::int64_t across = std::max(a.weights.row, a.weights.column);
+  products.weights_whole = a.weights.data != nullptr && has_whole_lines(matrix.array, along, across) ? 1 : 0;
   products.extra = workspace_.at<float>(extra_);
   PairArguments& pairs = products.pairs;
-  pairs.v_ld = a.v_ld;
+  pairs.v.ld = a.columns.ld;
   const std::int64_t width = a.outputs * field_.columns(job_.features);
-  pairs.partial_columns = static_cast<int>(width);
+  pairs.v.partial_columns = static_cast<int>(width);
   for (std::int64_t first = 0; first < width; first += tile.wide) {
-    pairs.v = a.v + first * a.v_ld;
-    pairs.columns = static_cast<int>(std::min<std::int64_t>(tile.wide, width - first));
-    pairs.out = workspace_.at<float>(partial_) + first * a.partial_ld;
+    pairs.v.data = a.columns.v + first * a.columns.ld;
+    pairs.v.columns = static_cast<int>(std::min<std::int64_t>(tile.wide, width - first));
+    pairs.out.data = workspace_.at<float>(partial_) + first * a.columns.partial_ld;
     // One pass makes the product with v.
-    products.extra_columns = first == 0 ? a.extra_columns : 0;
+    products.extra_columns = first == 0 ? a.side.extra_columns : 0;
     ExtraColumns extra;
-    if (products.extra_columns > 0) extra = {a.columns, a.columns_ld, a.extra_columns};
+    if (products.extra_columns > 0) extra = {a.factors.columns, a.factors.columns_ld, a.side.extra_columns};
     products_.multiply(products, workspace_, extra);
   }
   launch_step("finish_rows", {ceil_div(job_.x.count, kFinishPoints)},
               job_.features * (kFinishPoints + 1) * kFloat, a);
   const bool plain = plan::are_points(kernels_.plan->sides.x_streams) &&
                      plan::are_points(kernels_.plan->sides.z_streams);
-  const std::int64_t factors = operands_.by_matrix ? 0 : operands_.has_rows() ? a.factors : 1;
+  const std::int64_t factors = operands_.by_matrix ? 0 : operands_.has_rows() ? a.factors.count : 1;
   const std::int64_t floats =
       job_.features * (MERCER_PANEL + 1) +
       kRows * (round_up(job_.features, 4) * (plain ? 1 : 2) + factors + (tile.extra > 0 ? 2 : 1) * MERCER_PANEL);
   RankFieldArguments left = a;  // of one output
-  left.factors = static_cast<int>(factors);
+  left.factors.count = static_cast<int>(factors);
   for (int o = 0; o < a.outputs; ++o) {
-    if (a.columns != nullptr) left.columns = a.columns + o * a.columns_ld;
+    if (a.factors.columns != nullptr) left.factors.columns = a.factors.columns + o * a.factors.columns_ld;
     left.field.out = static_cast<float*>(a.field.out) + o * a.field.out_output;
     launch(kernels_.common.tile, job_, {left.row_blocks}, kThreads, floats * kFloat, left);
     launch(sibling(kernels_.common.tile, "merge_rows", job_), job_, {job_.hardware().multiprocessors}, kThreads, 0,

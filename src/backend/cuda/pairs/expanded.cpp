@@ -34,22 +34,22 @@ ExpandedSquares::ExpandedSquares(const PairKernels& kernels, const PairJob& job,
 
 ExpandedSquares::Both ExpandedSquares::prepare(const PairArguments& group, const Workspace& workspace) const {
   PairArguments values = group;
-  values.expanded = workspace.at<ExpandedState>(state_);
-  values.x_expanded = workspace.at<float>(x_);
-  values.z_expanded = workspace.at<float>(z_);
-  values.v_expanded = workspace.at<float>(v_);
-  values.row_factors = workspace.at<float>(row_factors_);
+  values.expanded.state = workspace.at<ExpandedState>(state_);
+  values.x.expanded = workspace.at<float>(x_);
+  values.z.expanded = workspace.at<float>(z_);
+  values.expanded.v = workspace.at<float>(v_);
+  values.expanded.row_factors = workspace.at<float>(row_factors_);
   if (kernels_.plan->few.mma_rhs) {
-    values.z_powers = workspace.at<int>(powers_);
-    values.x_chunks = workspace.at<>(x_chunks_);
-    values.z_chunks = workspace.at<>(z_chunks_);
+    values.expanded.z_powers = workspace.at<int>(powers_);
+    values.x.chunks = workspace.at<>(x_chunks_);
+    values.z.chunks = workspace.at<>(z_chunks_);
   }
   PairArguments expanded = values;
-  expanded.x = kernels_.plan->few.mma_rhs ? values.x_chunks : values.x_expanded;
-  expanded.z = kernels_.plan->few.mma_rhs ? values.z_chunks : values.z_expanded;
-  expanded.v = values.v_expanded;
+  expanded.x.points = kernels_.plan->few.mma_rhs ? values.x.chunks : values.x.expanded;
+  expanded.z.points = kernels_.plan->few.mma_rhs ? values.z.chunks : values.z.expanded;
+  expanded.v.data = values.expanded.v;
   launch(kernels_.pipes.expand, job_, {1}, kWarp * job_.features, 0, values);
-  const std::int64_t longest = std::max(group.x_ld, round_up(group.z_ld, kPointsOfTile));
+  const std::int64_t longest = std::max(group.x.ld, round_up(group.z.ld, kPointsOfTile));
   const auto of_points = [&](const char* name) {
     launch(sibling(kernels_.pipes.expand, name, job_), job_, {ceil_div(longest, kPointThreads), 2}, kPointThreads, 0,
            values);

@@ -124,7 +124,7 @@ class FoldLaunch {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     for (std::int64_t group = 0; group < job_.items; ++group) {
       PairArguments one = group_of(a, group, plan, job_.type);
-      one.out = workspace_.at<char>(partial_) + group * splits_ * one.columns * ld_ * state_bytes(plan.problem);
+      one.out.data = workspace_.at<char>(partial_) + group * splits_ * one.v.columns * ld_ * state_bytes(plan.problem);
       if (v_) {
         run_wide(one);
         continue;
@@ -184,18 +184,18 @@ class FoldLaunch {
   void launch_tiles(const PairArguments& part, std::int64_t blocks, std::int64_t first, std::int64_t columns) {
     const plan::GpuPairPlan& plan = *kernels_.plan;
     PairArguments a = part;
-    a.out = workspace_.at<>(partial_);
-    a.partial_ld = ld_;
+    a.out.data = workspace_.at<>(partial_);
+    a.out.partial_ld = ld_;
     a.splits = static_cast<int>(splits_);
-    a.columns = a.partial_columns = static_cast<int>(columns);
+    a.v.columns = a.v.partial_columns = static_cast<int>(columns);
     if (plan.product_columns() > 0)
-      a.v = workspace_.at<char>(panel_.place) + first * panel_.ld * static_cast<std::int64_t>(size_of(job_.type));
-    a.v_ld = panel_.ld;
+      a.v.data = workspace_.at<char>(panel_.place) + first * panel_.ld * static_cast<std::int64_t>(size_of(job_.type));
+    a.v.ld = panel_.ld;
     a.groups = groups_.axes();
-    groups_.write(0, a.x_step);
-    groups_.write(1, a.z_step);
-    groups_.write(2, a.item_step);
-    groups_.write(4, a.v_step);
+    groups_.write(0, a.x.step);
+    groups_.write(1, a.z.step);
+    groups_.write(2, a.params.step);
+    groups_.write(4, a.v.step);
     if (products_ || v_ || mixed_ || expanded_) return run_groups(a, blocks, first);
     if (sums_) blocks = a.tiles_m * a.splits;
     launch(kernels_.common.tile, job_, {blocks}, plan.tile.threads(), plan.shared_bytes(job_.features), a);

@@ -92,8 +92,8 @@ MixedArguments MixedPipes::arguments(const PairArguments& a, std::int64_t group,
   mixed.state = workspace.at<MixedState>(states_) + group;
   const GroupSets sets = sets_of(a, group);
   const PanelRange* const ranges = workspace.at<PanelRange>(ranges_);
-  const void* values[] = {one.x, one.z};
-  const std::int64_t counts[] = {one.m, one.n}, lds[] = {one.x_ld, one.z_ld};
+  const void* values[] = {one.x.points, one.z.points};
+  const std::int64_t counts[] = {one.m, one.n}, lds[] = {one.x.ld, one.z.ld};
   const std::int64_t of_sides[] = {sets.x, sets_of_x_ + sets.z};
   const std::int64_t packed[] = {sets.x, sets.z};
   for (int s = 0; s < 2; ++s) {
@@ -134,17 +134,17 @@ void MixedPipes::prepare(const PairArguments& one, const MixedArguments& mixed, 
   if (reads_points_) launch_overlapping(find_ranges_, job_, {range_blocks(), sides_}, kRangeThreads, points);
   if (!kernels_.plan->loss.allowance.outputs.empty()) {
     PairArguments members = one;
-    members.mixed = mixed.state;
+    members.mixed.state = mixed.state;
     if (kernels_.first.values) {
       Workspace none;  // its parameters are numbers
       ParamTable(param_plan(*kernels_.first.values->plan), job_, none)
-          .write_narrow(members.params, members.numbers, none);
+          .write_narrow(members.params.values, members.params.numbers, none);
     }
     const Kernel allow =
         kernels_.first.values ? kernels_.first.values->allow : sibling(kernels_.pipes.integers, "allow", job_);
     launch_overlapping(allow, job_, {1}, kWarp, members);
   }
-  const jit::Dim3 blocks{std::max(one.x_ld, one.z_ld) / MERCER_QUANTISED + mixed.sampled_blocks, sides_};
+  const jit::Dim3 blocks{std::max(one.x.ld, one.z.ld) / MERCER_QUANTISED + mixed.sampled_blocks, sides_};
   if (reads_points_)
     launch_overlapping(sibling(find_ranges_, "quantise_points", job_), job_, blocks, kQuantiseThreads, points);
   else
@@ -155,17 +155,17 @@ void MixedPipes::launch_tiles(const PairArguments& one, const MixedArguments& mi
                               const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments values = one;
-  values.mixed = mixed.state;
-  values.x_range = mixed.side[0].range;
-  values.z_range = mixed.side[1].range;
-  values.x_errors = mixed.side[0].errors;
-  values.z_errors = mixed.side[sides_ - 1].errors;
-  values.repairs = workspace.at<unsigned long long>(repairs_);
+  values.mixed.state = mixed.state;
+  values.x.range = mixed.side[0].range;
+  values.z.range = mixed.side[1].range;
+  values.x.errors = mixed.side[0].errors;
+  values.z.errors = mixed.side[sides_ - 1].errors;
+  values.mixed.repairs = workspace.at<unsigned long long>(repairs_);
   const std::int64_t threads = plan.tile.threads(), shared = plan.shared_bytes(job_.features);
   if (has_integers()) {
     PairArguments integers = values;
-    integers.x = mixed.side[0].quantised;
-    integers.z = mixed.side[sides_ - 1].quantised;
+    integers.x.points = mixed.side[0].quantised;
+    integers.z.points = mixed.side[sides_ - 1].quantised;
     launch_overlapping(kernels_.pipes.integers, job_, {blocks}, threads, integers, shared);
   }
   if (has_differences()) launch_differences(values, mixed);
@@ -176,15 +176,15 @@ void MixedPipes::launch_tiles(const PairArguments& one, const MixedArguments& mi
 void MixedPipes::launch_differences(const PairArguments& values, const MixedArguments& mixed) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   if (!plan.packs_pieces()) {
-    const std::int64_t panels = std::max(values.x_ld, values.z_ld) / MERCER_DIFFERENCE_PANEL;
+    const std::int64_t panels = std::max(values.x.ld, values.z.ld) / MERCER_DIFFERENCE_PANEL;
     launch_overlapping(sibling(start_, "write_pieces", job_), job_, {panels, ceil_div(mixed.k, kPiecesFeatures), 2},
                        kPiecesThreads, mixed);
   }
   PairArguments differences = values;
-  differences.x_rows = static_cast<const float*>(values.x);
-  differences.z_rows = static_cast<const float*>(values.z);
-  differences.x = mixed.side[0].pieces;
-  differences.z = mixed.side[1].pieces;
+  differences.x.rows = static_cast<const float*>(values.x.points);
+  differences.z.rows = static_cast<const float*>(values.z.points);
+  differences.x.points = mixed.side[0].pieces;
+  differences.z.points = mixed.side[1].pieces;
   differences.tiles_m = ceil_div(values.m, plan.pipes.difference_tile.tile_m);
   differences.tiles_n = ceil_div(values.n, plan.pipes.difference_tile.tile_n);
   differences.splits = static_cast<int>(

@@ -38,11 +38,11 @@ void PairValues::store(const Workspace& workspace, const PairPlace& first, std::
   if (job_.z.count == 0) return;
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments a = arguments(workspace, first, rows);
-  a.out = out;
-  a.out_row = ld;
-  a.out_col = 1;
-  a.out_plane = plane;
-  a.member_count = 1;
+  a.out.data = out;
+  a.out.row = ld;
+  a.out.column = 1;
+  a.out.plane = plane;
+  a.members.count = 1;
   if (products_) return products_->store(a, first, workspace);
   if (sums_) sums_->write(a, first, workspace);
   launch(kernels_.common.tile, job_, {a.tiles_m * a.splits}, plan.tile.threads(), plan.shared_bytes(job_.features), a);

@@ -47,8 +47,8 @@ void run_parts(const PairKernels& kernels, const PairJob& job, const SumPlanes& 
     const PairPlace place{first, a.symmetric != 0 ? first : 0};
     PairArguments part = part_of(a, place, std::min<std::int64_t>(sums.rows(), a.m - first), kernels, job);
     sums.write(part, place, workspace);
-    part.out = static_cast<char*>(a.out) +
-               (place.m * a.out_row + place.n * a.out_col) * static_cast<std::int64_t>(size_of(out));
+    part.out.data = static_cast<char*>(a.out.data) +
+                    (place.m * a.out.row + place.n * a.out.column) * static_cast<std::int64_t>(size_of(out));
     launch(kernels.common.tile, job, {part.tiles_m * part.splits}, plan.tile.threads(), plan.shared_bytes(job.features),
            part);
   }
@@ -92,19 +92,19 @@ bool run_pairwise(const PairKernels& kernels, const PairJob& job, const JobMatri
   if (products) ranges.packs = !products->takes_points(group_count);
   panels.run(workspace, ranges);
   PairArguments a = panels.arguments(workspace);
-  a.out = out.data;
-  a.out_row = out.row_stride;
-  a.out_col = out.col_stride;
+  a.out.data = out.data;
+  a.out.row = out.row_stride;
+  a.out.column = out.col_stride;
   a.symmetric = symmetric;
   a.groups = groups.axes();
-  groups.write(0, a.x_step);
-  groups.write(1, a.z_step);
-  groups.write(2, a.item_step);
-  groups.write(3, a.out_step);
-  a.members = members.axes();
-  a.member_count = member_count;
-  members.write(0, a.member_item_step);
-  members.write(1, a.member_out_step);
+  groups.write(0, a.x.step);
+  groups.write(1, a.z.step);
+  groups.write(2, a.params.step);
+  groups.write(3, a.out.step);
+  a.members.axes = members.axes();
+  a.members.count = member_count;
+  members.write(0, a.members.item_step);
+  members.write(1, a.members.out_step);
   if (products) return products->run(a, group_count, plan, out.dtype, workspace), true;
   require(!sums || group_count == 1, "{}: planes serve items that share their sums. Received {} groups.", job.op,
           group_count);
@@ -142,26 +142,26 @@ void run_bare(const PairKernels& kernels, const PairJob& job, const JobMatrix& o
   BatchWalk members{.extent = job.batch,
                     .steps = {params.item_steps(), out.batch_strides, steps_of(job.x), steps_of(job.z)}};
   members.merge(job.op);
-  a.members = members.axes();
-  a.member_count = job.items;
-  members.write(0, a.member_item_step);
-  members.write(1, a.member_out_step);
-  members.write(2, a.x_step);
-  members.write(3, a.z_step);
-  a.x = job.x.points.data;
-  a.z = job.z.points.data;
-  a.x_point = job.x.point_stride;
-  a.x_feature = job.x.feature_stride;
-  a.z_point = job.z.point_stride;
-  a.z_feature = job.z.feature_stride;
-  a.out = out.data;
-  a.out_row = out.row_stride;
-  a.out_col = out.col_stride;
+  a.members.axes = members.axes();
+  a.members.count = job.items;
+  members.write(0, a.members.item_step);
+  members.write(1, a.members.out_step);
+  members.write(2, a.x.step);
+  members.write(3, a.z.step);
+  a.x.points = job.x.points.data;
+  a.z.points = job.z.points.data;
+  a.x.point = job.x.point_stride;
+  a.x.feature = job.x.feature_stride;
+  a.z.point = job.z.point_stride;
+  a.z.feature = job.z.feature_stride;
+  a.out.data = out.data;
+  a.out.row = out.row_stride;
+  a.out.column = out.col_stride;
   a.m = job.x.count;
   a.n = job.z.count;
   a.features = static_cast<int>(job.features);
-  a.param_count = params.count();
-  params.write_narrow(a.params, a.numbers, workspace);
+  a.params.count = params.count();
+  params.write_narrow(a.params.values, a.params.numbers, workspace);
   const jit::Dim3 blocks{ceil_div(a.n, kThreads), std::min<std::int64_t>(a.m, kMostRows),
                          std::min(job.items, kMostItems)};
   launch(kernels.first.bare->finish, job, blocks, kThreads, 0, a);

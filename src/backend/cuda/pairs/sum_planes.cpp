@@ -35,12 +35,12 @@ void SumPlanes::prepare(const Workspace& workspace) const {
 
 void SumPlanes::write(PairArguments& part, const PairPlace& first, const Workspace& workspace) const {
   char* plane = workspace.at<char>(planes_);
-  part.planes = plane;
-  part.plane_ld = ld_;
-  part.plane_step = rows_ * ld_;
+  part.planes.data = plane;
+  part.planes.ld = ld_;
+  part.planes.step = rows_ * ld_;
   for (const auto& sum : sums_) {
     sum->store(workspace, first, part.m, plane, ld_, 0);
-    plane += part.plane_step * size_in(job_.type);
+    plane += part.planes.step * size_in(job_.type);
   }
 }
 

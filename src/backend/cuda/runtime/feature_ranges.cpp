@@ -20,13 +20,13 @@ FeatureRanges::FeatureRanges(const PairKernels& kernels, const PairJob& job, std
 
 void FeatureRanges::run(const Kernel& kernel, PairArguments a, std::int64_t tiles, std::int64_t shared,
                         const Workspace& workspace) const {
-  a.ranges = split_.ranges;
-  a.range_length = split_.length;
-  a.range_states = workspace.at<>(states_);
-  a.range_arrived = workspace.at<unsigned>(arrived_);
-  for (; a.first_place < tiles; a.first_place += tiles_) {
-    const std::int64_t count = std::min<std::int64_t>(tiles_, tiles - a.first_place);
-    fill_words(job_, a.range_arrived, count);
+  a.ranges.count = split_.ranges;
+  a.ranges.length = split_.length;
+  a.ranges.states = workspace.at<>(states_);
+  a.ranges.arrived = workspace.at<unsigned>(arrived_);
+  for (; a.ranges.first_place < tiles; a.ranges.first_place += tiles_) {
+    const std::int64_t count = std::min<std::int64_t>(tiles_, tiles - a.ranges.first_place);
+    fill_words(job_, a.ranges.arrived, count);
     launch(kernel, job_, {count * split_.ranges}, tile_.threads(), shared, a);
   }
 }

@@ -199,29 +199,29 @@ PackArguments Panels::pack_arguments(bool of_x, const Workspace& workspace) cons
 PairArguments Panels::arguments(const Workspace& workspace) const {
   const plan::GpuPairPlan& plan = *kernels_.plan;
   PairArguments a{};
-  a.x = plan.input.direct ? job_.x.points.data : workspace.at<>(x().values);
-  a.z = plan.input.direct ? job_.z.points.data : workspace.at<>(z().values);
-  a.x_point = job_.x.point_stride;
-  a.x_feature = job_.x.feature_stride;
-  a.z_point = job_.z.point_stride;
-  a.z_feature = job_.z.feature_stride;
-  a.row = workspace.at<>(x().slots);
-  a.col = workspace.at<>(z().slots);
+  a.x.points = plan.input.direct ? job_.x.points.data : workspace.at<>(x().values);
+  a.z.points = plan.input.direct ? job_.z.points.data : workspace.at<>(z().values);
+  a.x.point = job_.x.point_stride;
+  a.x.feature = job_.x.feature_stride;
+  a.z.point = job_.z.point_stride;
+  a.z.feature = job_.z.feature_stride;
+  a.x.user = workspace.at<>(x().slots);
+  a.z.user = workspace.at<>(z().slots);
   a.w = workspace.at<>(weights_);
-  a.x_ld = x().ld;
-  a.z_ld = z().ld;
+  a.x.ld = x().ld;
+  a.z.ld = z().ld;
   a.m = job_.x.count;
   a.n = job_.z.count;
   a.k = static_cast<int>(plan.panel_rows(job_.features));
   a.features = static_cast<int>(job_.features);
   a.chunk = plan.chunk(job_.features);
-  a.i_offset = job_.x.index_offset;
-  a.j_offset = job_.z.index_offset;
+  a.x.offset = job_.x.index_offset;
+  a.z.offset = job_.z.index_offset;
   a.tiles_m = ceil_div(a.m, plan.tile.tile_m);
   a.tiles_n = ceil_div(a.n, plan.tile.tile_n);
   a.splits = static_cast<int>(columns_of_blocks(plan, a.tiles_m, a.tiles_n, job_.hardware().multiprocessors));
-  a.param_count = params_.count();
-  params_.write_narrow(a.params, a.numbers, workspace);
+  a.params.count = params_.count();
+  params_.write_narrow(a.params.values, a.params.numbers, workspace);
   return a;
 }
 
@@ -234,12 +234,12 @@ PairArguments part_of(const PairArguments& a, const PairPlace& first, std::int64
                              : at * plan.panel_rows(job.features) * static_cast<std::int64_t>(streams);
   };
   const Dtype type = plan.input.direct ? job.x.points.dtype : job.type;
-  part.x = shifted(a.x, places(job.x, first.m, plan.sides.x_streams.size()), type);
-  part.z = shifted(a.z, places(job.z, first.n, plan.sides.z_streams.size()), type);
-  part.row = shifted(a.row, first.m, job.type);
-  part.col = shifted(a.col, first.n, job.type);
-  part.i_offset += first.m;
-  part.j_offset += first.n;
+  part.x.points = shifted(a.x.points, places(job.x, first.m, plan.sides.x_streams.size()), type);
+  part.z.points = shifted(a.z.points, places(job.z, first.n, plan.sides.z_streams.size()), type);
+  part.x.user = shifted(a.x.user, first.m, job.type);
+  part.z.user = shifted(a.z.user, first.n, job.type);
+  part.x.offset += first.m;
+  part.z.offset += first.n;
   part.m = rows;
   part.n -= first.n;
   part.tiles_m = ceil_div(rows, plan.tile.tile_m);
@@ -251,7 +251,7 @@ PairArguments part_of(const PairArguments& a, const PairPlace& first, std::int64
 }
 
 GroupSets sets_of(const PairArguments& a, std::int64_t group) {
-  return {offset_of(a.groups, a.x_step, group), offset_of(a.groups, a.z_step, group)};
+  return {offset_of(a.groups, a.x.step, group), offset_of(a.groups, a.z.step, group)};
 }
 
 PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::GpuPairPlan& plan, Dtype out) {
@@ -259,14 +259,14 @@ PairArguments group_of(const PairArguments& a, std::int64_t group, const plan::G
   const Dtype type = plan.problem.type;
   const GroupSets sets = sets_of(a, group);
   one.groups = {};
-  one.x = shifted(a.x, sets.x * a.x_ld * a.k, type);
-  one.z = shifted(a.z, sets.z * a.z_ld * a.k, type);
-  one.row = shifted(a.row, sets.x * plan.programs.row_slots * a.x_ld, type);
-  one.col = shifted(a.col, sets.z * plan.programs.col_slots * a.z_ld, type);
-  one.params = shifted(a.params, offset_of(a.groups, a.item_step, group) * a.param_count, type);
-  one.v = shifted(a.v, offset_of(a.groups, a.v_step, group), type);
-  one.out = static_cast<char*>(a.out) +
-            offset_of(a.groups, a.out_step, group) * static_cast<std::int64_t>(size_of(out));
+  one.x.points = shifted(a.x.points, sets.x * a.x.ld * a.k, type);
+  one.z.points = shifted(a.z.points, sets.z * a.z.ld * a.k, type);
+  one.x.user = shifted(a.x.user, sets.x * plan.programs.row_slots * a.x.ld, type);
+  one.z.user = shifted(a.z.user, sets.z * plan.programs.col_slots * a.z.ld, type);
+  one.params.values = shifted(a.params.values, offset_of(a.groups, a.params.step, group) * a.params.count, type);
+  one.v.data = shifted(a.v.data, offset_of(a.groups, a.v.step, group), type);
+  one.out.data =
+      static_cast<char*>(a.out.data) + offset_of(a.groups, a.out.step, group) * static_cast<std::int64_t>(size_of(out));
   return one;
 }
 

@@ -10,7 +10,7 @@ MERCER_INLINE u32 area_of(const PairArguments& a, i64 m, i64 n) {
   return (u32)(m / MERCER_AREA) * areas_along(a.n) + (u32)(n / MERCER_AREA);
 }
 MERCER_INLINE const u32* pairs_of_area(const PairArguments& a, u32 area) {
-  return a.area_pairs + (i64)area * a.area_capacity;
+  return a.split.area_pairs + (i64)area * a.split.area_capacity;
 }
 MERCER_INLINE u32 row_in_area(u32 pair) { return pair >> 16; }
 MERCER_INLINE u32 column_in_area(u32 pair) { return pair & 0xffff; }

@@ -188,59 +188,106 @@ struct CandidateArguments {
   unsigned capacity;
 };
 
-// A tile of pairs, and what becomes of its values.
-struct PairArguments {
-  const void *x, *z;      // packed values [pack][ld / 64][k][stream][64], or the points themselves, strided
-  const void *row, *col;  // slots [pack][slot][ld]
-  const void* w;          // [k]
-  const void* params;     // [item][param_count] of the computing type, or null: `numbers`
-  const void* v;          // product: [pack][column][ld]
-  void* out;
-  void* out_index;        // argmax, argmin: partial indices
-  long long m, n, x_ld, z_ld, v_ld;
-  long long x_point, x_feature, z_point, z_feature;  // strides of points that are not packed
-  long long i_offset, j_offset;
-  long long out_row, out_col, out_plane, partial_ld;
-  long long tiles_m, tiles_n;
-  int k;                  // rows of the panels: features, or words of four bytes
-  int features, chunk, param_count, splits, symmetric;
-  int columns, partial_columns;  // of v in this launch; of a range's partial sums
-  struct BatchAxes groups;
-  long long x_step[MERCER_MAX_AXES], z_step[MERCER_MAX_AXES], v_step[MERCER_MAX_AXES], item_step[MERCER_MAX_AXES],
-      out_step[MERCER_MAX_AXES];
-  // Items of a group share their accumulation; their epilogues differ in parameters.
-  struct BatchAxes members;
-  long long member_count;
-  long long member_item_step[MERCER_MAX_AXES], member_out_step[MERCER_MAX_AXES];
+// Points of one side of a tile of pairs: rows are x, columns are z.
+struct PairSide {
+  const void* points;  // packed values [pack][ld / 64][k][stream][64], or the points themselves, strided
+  const void* user;  // slots of row or col [pack][slot][ld]
+  long long ld, point, feature;  // point, feature: strides of points that are not packed
+  long long offset;  // of the first point among those that the formula counts
+  long long step[MERCER_MAX_AXES];
+  const float* errors;  // of values that are integers (mixed.cuh)
+  const struct PanelRange* range;  // the same
+  float* expanded;  // of squares that may be expanded (expanded.cuh)
+  void* chunks;  // the same in 16 bits, of products with many columns (expanded_chunks.cuh)
+  const float* rows;  // of the computing type; of differences by tensor cores, panels of the values
+  const double* norms;  // of products in float64
+};
+
+// Parameters of the formula.
+struct PairParameters {
+  const void* values;  // [item][count] of the computing type, or null: `numbers`
+  int count;
+  long long step[MERCER_MAX_AXES];
   double numbers[MERCER_MAX_NUMBERS];  // of the computing type, packed
-  const void* planes;      // [plane][m][plane_ld] sums of pairs that were computed before (plan/gpu/sums/sum_planes.h)
-  long long plane_ld, plane_step;
-  // Sums on two sets of pipes; null: everything is computed from the values themselves.
-  struct MixedState* mixed;
-  const float *x_errors, *z_errors;
-  const struct PanelRange *x_range, *z_range;
-  unsigned long long* repairs;  // of those, m << 32 | n
-  // Squares of differences that may be expanded (expanded.cuh); null: they are not.
-  struct ExpandedState* expanded;
-  float *x_expanded, *z_expanded, *v_expanded, *row_factors;
+};
+
+// What values of pairs are multiplied with, and summed over n.
+struct PairColumns {
+  const void* data;  // [pack][column][ld]
+  long long ld, step[MERCER_MAX_AXES];
+  int columns, partial_columns;  // in this launch; of a range's partial sums
+};
+
+struct PairOutput {
+  void* data;
+  void* index;  // argmax, argmin: partial indices
+  long long row, column, plane, partial_ld;
+  long long step[MERCER_MAX_AXES];
+};
+
+// Items of a group share their accumulation; their epilogues differ in parameters.
+struct PairMembers {
+  struct BatchAxes axes;
+  long long count;
+  long long item_step[MERCER_MAX_AXES], out_step[MERCER_MAX_AXES];
+};
+
+// Sums of pairs that were computed before (plan/gpu/sums/sum_planes.h).
+struct PairPlanes {
+  const void* data;  // [plane][m][ld]
+  long long ld, step;
+};
+
+// Sums on two sets of pipes; state null: everything is computed from the values themselves.
+struct MixedPairs {
+  struct MixedState* state;
+  unsigned long long* repairs;  // m << 32 | n
+};
+
+// Squares of differences that may be expanded (expanded.cuh); state null: they are not.
+struct ExpandedPairs {
+  struct ExpandedState* state;
+  float *v, *row_factors;
   int* z_powers;  // of many columns: whole exponents of factors
-  void *x_chunks, *z_chunks;  // of many columns: both sides in 16 bits (expanded_chunks.cuh)
-  // Sums as products of matrices on tensor cores (bilinear_tile.cuh).
-  struct SplitState* split;
+};
+
+// Sums as products of matrices on tensor cores (bilinear_tile.cuh).
+struct SplitPairs {
+  struct SplitState* state;
   unsigned* marks;  // [region of m][region of n] a byte for 16 rows: 0, 1 some pairs listed, 2 to be computed again
   unsigned* area_counts;  // [area of m][area of n] pairs to repair (areas.cuh)
   unsigned* area_pairs;   // [area][area_capacity] row of the area << 16 | column; those beyond have no place
   unsigned area_capacity, dense_area;  // an area of as many pairs is left to repair_areas
-  const float *x_rows, *z_rows;  // of the computing type; of differences by tensor cores, panels of the values
-  const double *x_norms, *z_norms;  // of products in float64
   long long row_length;
+};
+
+// Features of a tile in ranges (pair_ranges.cuh). Tiles are those of this launch.
+struct PairRanges {
+  int count, length;
+  long long first_place;  // of the launch's first tile
+  void* states;  // [tile][range][state of a thread][thread] partial states
+  unsigned* arrived;  // [tile] ranges that are done
+};
+
+// A tile of pairs, and what becomes of its values.
+struct PairArguments {
+  struct PairSide x, z;
+  const void* w;  // [k]
+  struct PairParameters params;
+  struct PairColumns v;
+  struct PairOutput out;
+  long long m, n;
+  long long tiles_m, tiles_n;
+  int k;  // rows of the panels: features, or words of four bytes
+  int features, chunk, splits, symmetric;
+  struct BatchAxes groups;
+  struct PairMembers members;
+  struct PairPlanes planes;
+  struct MixedPairs mixed;
+  struct ExpandedPairs expanded;
+  struct SplitPairs split;
   struct CandidateArguments found;
-  // Features of a tile in ranges of `range_length` (pair_ranges.cuh): [tile][range][state of a thread][thread] partial
-  // states, [tile] ranges that are done. Tiles are those of this launch, the first of which is `first_place`.
-  int ranges, range_length;
-  long long first_place;
-  void* range_states;
-  unsigned* range_arrived;
+  struct PairRanges ranges;
 };
 
 // Operands of products in float64 (double_operands.cuh).
@@ -460,41 +507,60 @@ struct LinearDoublesArguments {
   int splits;
 };
 
+// Factors of a pass, whose products weigh the pairs.
+struct RankFactors {
+  const float *rows, *columns;  // [factor][ld] of the points x, null for ones, and of z
+  long long rows_ld, columns_ld;
+  int count, units;  // without units each factor of z has an output of its own
+  float *row_scales, *column_scales;  // [ld], [output][z ld]: undo their powers of two, or are the factors
+  unsigned* most;  // [output] largest of a column's factors
+};
+
+// A matrix in place of products of factors.
+struct RankWeights {
+  const float* data;  // [m][n], or null
+  long long row, column;
+  float* scale;  // a power of two, by which its samples come to lie below one
+};
+
+// Columns of the product with v that a field becomes, and its sums.
+struct RankColumns {
+  float *v, *shares;  // [output][k + difference][ld]; [z ld]
+  long long ld;
+  const float *partial, *spread;  // [split][output][k + difference][partial_ld]; [split][partial_ld]
+  long long partial_ld;
+  int splits;
+};
+
+// Side sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Products of a
+// value with each of several factors are extra columns.
+struct RankSide {
+  float* times;  // [z ld] what the values of side sums are multiplied with
+  const float* partial;  // [split][side sum][partial_ld]
+  const float* extra;  // [split][extra_columns][partial_ld]
+  int summed, with_product, extra_columns;
+  float *sums, *product;  // where they go, or null
+  long long sums_first, sums_row, product_row, product_column;
+};
+
 // A field of a linear factor whose pairs weigh products of two factors (rank_field.cuh).
 struct RankFieldArguments {
   struct PairArguments pairs;  // both sides' panels
   struct FieldArguments field;
   struct SplitState* state;
   unsigned char *x_image, *z_image;
-  long long units, first_unit;         // of an image; where those of the factors begin
-  const float *rows, *columns;         // [factor][ld] factors of the points x, null for ones, and of z, of a pass
-  long long rows_ld, columns_ld;
-  int factors, factor_units;           // without units each factor of z has an output of its own
-  const float* weights;                // [m][n] a matrix in their place, or null
-  long long weights_row, weights_column;
-  float* weights_scale;                // a power of two, by which its samples come to lie below one
+  long long units, first_unit;  // of an image; where those of the factors begin
+  struct RankFactors factors;
+  struct RankWeights weights;
+  struct RankColumns columns;
+  struct RankSide side;
   int outputs;
   int difference;  // x - z in place of z
   float scale;
-  float *row_scales, *column_scales;   // [ld], [output][z ld]: undo the powers of two of factors, or are the factors
-  unsigned* most;                      // [output] largest of a column's factors
-  const float* centre;                 // [k]
-  float *v, *shares;                   // [output][k + difference][v_ld] columns of the product with v; [z ld]
-  long long v_ld;
-  const float *partial, *spread;       // [split][output][k + difference][partial_ld]; [split][partial_ld]
-  long long partial_ld;
-  int splits;
-  int adds;                            // to what out has
-  // Side sums of rows: `summed` of them have the weights of the pairs, one the single factor of z alone. Products of a
-  // value with each of several factors are extra columns.
-  float* times;  // [z ld] what the values of side sums are multiplied with
-  const float* side_sums;  // [split][side sum][partial_ld]
-  const float* extra;  // [split][extra_columns][partial_ld]
-  int summed, with_product, extra_columns;
-  float *sums, *product;               // where they go, or null
-  long long sums_first, sums_row, product_row, product_column;
-  unsigned* left;                      // number of the rows that are left to differences, then these rows
-  int row_blocks;                      // of rank_rows
+  const float* centre;  // [k]
+  int adds;  // to what out has
+  unsigned* left;  // number of the rows that are left to differences, then these rows
+  int row_blocks;  // of rank_rows
 };
 
 // Weights of pairs (pair_weights.cuh).

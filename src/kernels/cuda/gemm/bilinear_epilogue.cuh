@@ -35,7 +35,7 @@ MERCER_INLINE void load_col_slots(float (&slots)[COL_SLOTS + 1], const Strip& st
 MERCER_INLINE OUT pair_value(const PairArguments& p, float acc, const float* rows, const float* cols,
                              const float* params, i64 m, i64 n) {
   REAL outputs[OUTPUTS];
-  epilogue(outputs, &acc, rows, cols, params, (REAL)(m + p.i_offset), (REAL)(n + p.j_offset), (REAL)p.features);
+  epilogue(outputs, &acc, rows, cols, params, (REAL)(m + p.x.offset), (REAL)(n + p.z.offset), (REAL)p.features);
   OUT value;
   convert(value, outputs[0]);
   return value;
@@ -52,17 +52,18 @@ MERCER_INLINE OUT stored(OUT before, OUT value) {
 MERCER_INLINE bool mirrors(const PairArguments& p) { return !SUBTRACTS && p.symmetric; }
 
 // Members of a batch: how many, and where they go.
-MERCER_INLINE i64 member_count(const PairArguments& p) { return NUMBERS ? 1 : p.member_count; }
+MERCER_INLINE i64 member_count(const PairArguments& p) { return NUMBERS ? 1 : p.members.count; }
 // Where there are registers, parameters of the next member are on their way meanwhile.
 #define LOADS_AHEAD (KEEPS_PARAMS && !BRIEF)
 MERCER_INLINE OUT* member_out(const PairArguments& p, i64 member) {
-  return (OUT*)p.out + (NUMBERS ? 0 : batch_offset(p.members, p.member_out_step, member));
+  return (OUT*)p.out.data + (NUMBERS ? 0 : batch_offset(p.members.axes, p.members.out_step, member));
 }
 // Whether rows of every member start at multiples of four values.
 MERCER_INLINE bool takes_packs(const PairArguments& p) {
-  bool takes = p.out_col == 1 && p.out_row % 4 == 0 && (u64)p.out % (4 * sizeof(OUT)) == 0;
+  bool takes = p.out.column == 1 && p.out.row % 4 == 0 && (u64)p.out.data % (4 * sizeof(OUT)) == 0;
 #pragma unroll 1
-  for (int axis = 0; !NUMBERS && axis < p.members.count; ++axis) takes = takes && p.member_out_step[axis] % 4 == 0;
+  for (int axis = 0; !NUMBERS && axis < p.members.axes.count; ++axis)
+    takes = takes && p.members.out_step[axis] % 4 == 0;
   return takes;
 }
 
@@ -113,10 +114,10 @@ MERCER_INLINE void store_packs(const PairArguments& p, const Strip& strip, const
 #pragma unroll
   for (int i = 0; i < Packs::kColumns; ++i) load_col_slots(cols[i], strip, packs.column(i));
   const i64 m = strip.m + packs.row(0), n = strip.n() + packs.column(0);
-  const i64 first = Packs::kMirror ? n * p.out_row + m : m * p.out_row + n;
+  const i64 first = Packs::kMirror ? n * p.out.row + m : m * p.out.row + n;
   const auto behind = [&](int i) {
     const i64 row = packs.row_step(i), column = packs.column_step(i);
-    return Packs::kMirror ? column * p.out_row + row : row * p.out_row + column;
+    return Packs::kMirror ? column * p.out.row + row : row * p.out.row + column;
   };
   Params own, next;
   if (LOADS_AHEAD) own.load(p, 0);
@@ -158,9 +159,9 @@ MERCER_INLINE void store_part(const PairArguments& p, const Strip& strip, const 
     if (m >= p.m || (p.symmetric && n < m)) continue;
     load_row_slots(rows, p, m);
     const OUT value = pair_value(p, shared_float(strip.place(row, column)), rows, cols, params, m, n);
-    OUT& pair = out[m * p.out_row + n * p.out_col];
+    OUT& pair = out[m * p.out.row + n * p.out.column];
     pair = stored(pair, value);
-    if (mirrors(p) && n != m) out[n * p.out_row + m * p.out_col] = value;
+    if (mirrors(p) && n != m) out[n * p.out.row + m * p.out.column] = value;
   }
 }
 
@@ -190,7 +191,7 @@ MERCER_INLINE void store_strip(const PairArguments& p, const Strip& strip, float
 
 // Stores of all to one place follow one another: most see that it was said.
 MERCER_INLINE void want_panels(const PairArguments& p) {
-  if (p.split->wants_panels == 0) p.split->wants_panels = 1;
+  if (p.split.state->wants_panels == 0) p.split.state->wants_panels = 1;
 }
 
 // Lists the marked pairs of 16 rows, row by row: lanes 4r … 4r + 3 hold two of them. The masks are of 64 columns each.
@@ -224,8 +225,8 @@ MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS
   }
   const int firsts = __shfl_sync(0xffffffffu, end[0], 31), all = firsts + __shfl_sync(0xffffffffu, end[1], 31);
   u32 base = 0;
-  if (lane == 0 && all > 0) base = atomicAdd(p.area_counts + area, (u32)all);
-  if (lane == 0 && base + all > p.area_capacity) want_panels(p);
+  if (lane == 0 && all > 0) base = atomicAdd(p.split.area_counts + area, (u32)all);
+  if (lane == 0 && base + all > p.split.area_capacity) want_panels(p);
   base = __shfl_sync(0xffffffffu, base, 0);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -236,7 +237,7 @@ MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS
       for (u32 left = masks[region] & (half ? SECOND_ROWS : ~SECOND_ROWS); left; left &= left - 1, ++to) {
         const int bit = __ffs(left) - 1;
         const u32 row = (u32)marked_row(m_in, bit), column = (u32)marked_column(n_in + region * 64, bit);
-        if (to < p.area_capacity) p.area_pairs[(i64)area * p.area_capacity + to] = row << 16 | column;
+        if (to < p.split.area_capacity) p.split.area_pairs[(i64)area * p.split.area_capacity + to] = row << 16 | column;
       }
   }
 }
@@ -244,7 +245,7 @@ MERCER_INLINE void list_pairs(const PairArguments& p, const u32 (&masks)[REGIONS
 // Where the marks of 16 rows are, of four in a region.
 MERCER_INLINE u8* marks_of(const PairArguments& p, i64 m) {
   const i64 regions_n = (p.n + MERCER_REGION - 1) / MERCER_REGION;
-  return (u8*)p.marks + m / MERCER_REGION * regions_n * 4 + m % MERCER_REGION / 16;
+  return (u8*)p.split.marks + m / MERCER_REGION * regions_n * 4 + m % MERCER_REGION / 16;
 }
 
 // Rows after the last one may share its region.
@@ -284,7 +285,8 @@ MERCER_INLINE void mark_strip(const PairArguments& p, u32 (&masks)[REGIONS_N], i
     }
     if (lane == 0 && n < p.n) marks[n / MERCER_REGION * 4] = (u8)mark;
   }
-  if (lists && p.area_capacity > 0) list_pairs(p, masks, m, n0);  // else the norms of rows tell (linear_field.cuh)
+  // Without room for pairs the norms of rows tell (linear_field.cuh).
+  if (lists && p.split.area_capacity > 0) list_pairs(p, masks, m, n0);
 }
 
 // The packs of 32 columns of row h of a lane, and after the bits of `mask` the signs of their tests.

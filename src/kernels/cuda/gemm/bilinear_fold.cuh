@@ -19,11 +19,11 @@
 #if CONSUMER == 1
 // A range's later sums are added to the earlier ones, by the lane that stored those.
 MERCER_INLINE void store_sums(u32 kept, const PairArguments& p, i64 m, const Walk& walk) {
-  float* partial = (float*)p.out + (i64)walk.split * p.columns * p.partial_ld;
+  float* partial = (float*)p.out.data + (i64)walk.split * p.v.columns * p.out.partial_ld;
 #pragma unroll 1
-  for (int at = threadIdx.x % 32; at < 16 * p.columns; at += 32) {
+  for (int at = threadIdx.x % 32; at < 16 * p.v.columns; at += 32) {
     if (m + at % 16 >= p.m) continue;
-    float& to = partial[at / 16 * p.partial_ld + m + at % 16];
+    float& to = partial[at / 16 * p.out.partial_ld + m + at % 16];
     to = walk.is_first_sum() ? shared_float(kept + at * 4) : to + shared_float(kept + at * 4);
   }
 }
@@ -228,7 +228,7 @@ struct Fold {
   static MERCER_METHOD void store(u32 kept, const PairArguments& p, i64 m, const Walk& walk) {
     const int row = threadIdx.x % 32;
     if (row >= 16 || m + row >= p.m) return;
-    FoldState& to = ((FoldState*)p.out)[walk.split * p.partial_ld + m + row];
+    FoldState& to = ((FoldState*)p.out.data)[walk.split * p.out.partial_ld + m + row];
     FoldState state = ((const FoldState*)shared_pointer(kept))[row];
     if (!walk.is_first_sum()) {
       const FoldState later = state;

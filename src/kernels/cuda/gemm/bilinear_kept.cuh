@@ -27,11 +27,11 @@
 // Alike for all blocks of a launch, some of which may refuse meanwhile.
 MERCER_INLINE bool may_be_kept(const BilinearArguments& a) {
   const PairArguments& p = a.pairs;
-  const float c = fabsf(value_at_zero(p, member_params(p, 0))), v = float_of(p.split->most_v);
+  const float c = fabsf(value_at_zero(p, member_params(p, 0))), v = float_of(p.split.state->most_v);
   return a.kept.state[-1].sampled == 0 && c <= MOST_AT_ZERO && c >= 1 / MOST_AT_ZERO && v <= MOST_V && v >= LEAST_V;
 }
 MERCER_INLINE void refuse_to_keep(const BilinearArguments& a) {
-  a.pairs.split->rated = 0;
+  a.pairs.split.state->rated = 0;
   a.kept.state->sampled = 1;
 }
 

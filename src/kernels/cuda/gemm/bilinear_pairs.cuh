@@ -9,11 +9,11 @@
 
 MERCER_INLINE void load_row_slots(float (&slots)[ROW_SLOTS + 1], const PairArguments& p, i64 m) {
 #pragma unroll
-  for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const float*)p.row)[s * p.x_ld + (m < p.m ? m : p.m - 1)];
+  for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const float*)p.x.user)[s * p.x.ld + (m < p.m ? m : p.m - 1)];
 }
 // Parameters of a member of a batch (of the only one, where nothing is stored).
 MERCER_INLINE const float* member_params(const PairArguments& p, i64 member) {
-  return params_of(p, NUMBERS ? 0 : batch_offset(p.members, p.member_item_step, member));
+  return params_of(p, NUMBERS ? 0 : batch_offset(p.members.axes, p.members.item_step, member));
 }
 // Few parameters are kept in registers, for after every store the compiler would read them again.
 #define KEEPS_PARAMS (!NUMBERS && PARAMS <= 8)

@@ -88,9 +88,9 @@ MERCER_INLINE const float* column_plane(const BilinearArguments& a, int which, i
   if (which == 1) return a.z.norm_tail + n0;
   if (which == 2) return a.z.scale + n0;
   const int slot = which - POINT_PLANES;
-  if (slot < COL_SLOTS) return (const float*)a.pairs.col + slot * a.pairs.z_ld + n0;
+  if (slot < COL_SLOTS) return (const float*)a.pairs.z.user + slot * a.pairs.z.ld + n0;
   if (SPREADS) return (slot == COL_SLOTS ? a.shares : a.times) + n0;
   // Columns of v that there are not repeat the last one; nobody stores them.
-  const int column = slot - COL_SLOTS < a.pairs.columns ? slot - COL_SLOTS : a.pairs.columns - 1;
-  return (const float*)a.pairs.v + column * a.pairs.v_ld + n0;
+  const int column = slot - COL_SLOTS < a.pairs.v.columns ? slot - COL_SLOTS : a.pairs.v.columns - 1;
+  return (const float*)a.pairs.v.data + column * a.pairs.v.ld + n0;
 }

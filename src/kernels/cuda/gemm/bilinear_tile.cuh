@@ -66,7 +66,7 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
   u32 next_columns = shared.columns + COLUMN_BYTES;
   bool more = next_tile(walk);
   if (warp == 0 && more) feed_tile(a, shared, walk, ring, own.columns);
-  if (!products_stand(*a.pairs.split)) {
+  if (!products_stand(*a.pairs.split.state)) {
     for (int unit = 0; more && unit < TILE_UNITS; ++unit) barrier_wait(shared.full(unit), 0);
     return;
   }
@@ -173,16 +173,17 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const BilinearShared& sh
 template <class Consumer, class Walk>
 MERCER_INLINE void run_fed(const BilinearArguments& a, const BilinearShared& shared, int rank) {
 #if POWERS == 1
-  const bool stands = products_stand(*a.pairs.split) && halves_stand(a.pairs);
-  if (blockIdx.x == 0 && threadIdx.x == 0) tell_rated(*a.pairs.split, stands);
+  const bool stands = products_stand(*a.pairs.split.state) && halves_stand(a.pairs);
+  if (blockIdx.x == 0 && threadIdx.x == 0) tell_rated(*a.pairs.split.state, stands);
 #elif KEEPS
-  const bool stands = products_stand(*a.pairs.split) && may_be_kept(a);
+  const bool stands = products_stand(*a.pairs.split.state) && may_be_kept(a);
   if (!stands && blockIdx.x == 0 && threadIdx.x == 0) refuse_to_keep(a);
 #else
-  const bool stands = products_stand(*a.pairs.split) && !(AFTER_HALVES && a.pairs.split->rated == MERCER_RATED_YES);
+  const SplitState& state = *a.pairs.split.state;
+  const bool stands = products_stand(state) && !(AFTER_HALVES && state.rated == MERCER_RATED_YES);
 #endif
   if (stands) {
-    const bool high = a.pairs.split->low == 0;
+    const bool high = a.pairs.split.state->low == 0;
     const int written = (int)a.units - WEIGHT_UNITS, units = high ? (written + 1) / 2 : written;
     if (threadIdx.x / 32 >= FEED_WARP) {
       if constexpr (BLOCKS == 1) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");

@@ -89,7 +89,7 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)
       for (int q = 0; q < 2; ++q) {
         REAL outputs[OUTPUTS];
         epilogue(outputs, &values[j * 4 + h * 2 + q], row_slots[h], col_slots[q], params,
-                 (REAL)(strip.m + 8 * h + p.i_offset), (REAL)(strip.n0 + strip.own + 8 * j + q + p.j_offset),
+                 (REAL)(strip.m + 8 * h + p.x.offset), (REAL)(strip.n0 + strip.own + 8 * j + q + p.z.offset),
                  (REAL)p.features);
         side_values(j * 4 + h * 2 + q, outputs);
         values[j * 4 + h * 2 + q] = outputs[0];
@@ -100,7 +100,7 @@ MERCER_INLINE void values_of_strip(float (&values)[16], const float (&row_slots)
 // Whether the allowance serves every pair; without one, none.
 MERCER_INLINE bool is_all_allowed(const PairArguments& p, const float* params) {
   if (!HAS_ALLOWANCE) return false;
-  const float norms = float_of(p.split->most_norm[0]) + float_of(p.split->most_norm[1]);
+  const float norms = float_of(p.split.state->most_norm[0]) + float_of(p.split.state->most_norm[1]);
   return fabsf(FACTOR) * NORMS_LOSE * norms <= PRODUCTS_MAY_LOSE * allowance(params);
 }
 

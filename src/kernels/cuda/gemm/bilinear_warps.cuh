@@ -183,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(WARP_THREADS, 1)
     bilinear_tile(const __grid_constant__ BilinearArguments a) {
   extern __shared__ __align__(128) u8 memory[];
   wait_for_kernel_ahead();
-  if (!products_stand(*a.pairs.split)) return;
-  const bool high = a.pairs.split->low == 0;
+  if (!products_stand(*a.pairs.split.state)) return;
+  const bool high = a.pairs.split.state->low == 0;
   multiply(a, BilinearShared(shared_address(memory)), memory, high, (int)(high ? (a.units + 1) / 2 : a.units));
 }

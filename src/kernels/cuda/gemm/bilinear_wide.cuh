@@ -119,10 +119,10 @@ struct Consumer {
     }
   }
   MERCER_METHOD void store(const BilinearArguments& a, i64 m, const Walk& walk) const {
-    store_rows(a.spread + walk.split * a.pairs.partial_ld, spread, a, m, walk);
+    store_rows(a.spread + walk.split * a.pairs.out.partial_ld, spread, a, m, walk);
 #pragma unroll
     for (int f = 0; f < SIDE_SUMS; ++f)
-      store_rows(a.side_sums + (walk.split * SIDE_SUMS + f) * a.pairs.partial_ld, side_sums[f], a, m, walk);
+      store_rows(a.side_sums + (walk.split * SIDE_SUMS + f) * a.pairs.out.partial_ld, side_sums[f], a, m, walk);
   }
   // Adds the values of side sums of the strip's pair `place`, which counts if it is there.
   MERCER_METHOD void add_side_sums(float (&sums)[SIDE_SUMS + 1][2], int place, const REAL (&outputs)[OUTPUTS],

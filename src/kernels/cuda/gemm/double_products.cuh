@@ -69,12 +69,12 @@ MERCER_INLINE void to_sums(Accumulators& acc, const PairArguments& a, const Tile
 #if SQUARES
   double z_norms[THREAD_N];
 #pragma unroll
-  for (int j = 0; j < THREAD_N; ++j) z_norms[j] = a.z_norms[place.n0 + col_of(at, j)];
+  for (int j = 0; j < THREAD_N; ++j) z_norms[j] = a.z.norms[place.n0 + col_of(at, j)];
   u64 cancels = 0;
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) {
     const i64 m = place.m0 + row_of(at, i);
-    const double x_norm = a.x_norms[m];
+    const double x_norm = a.x.norms[m];
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
       const i64 n = place.n0 + col_of(at, j);
@@ -82,7 +82,8 @@ MERCER_INLINE void to_sums(Accumulators& acc, const PairArguments& a, const Tile
       double& sum = acc.value[i][j][0];
       sum = mul_add(-2.0, sum, norms);
       // A point with itself, without asking: where its norm is finite.
-      if (a.x_norms == a.z_norms && m == n && norms < INFINITY) sum = 0;
+      if (a.x.norms == a.z.norms && m == n && norms < INFINITY)
+        sum = 0;
       else if (!(sum >= DOUBLE_CANCELS_BELOW * norms && norms < INFINITY) && m < a.m && n < a.n &&
                (!a.symmetric || m <= n))
         cancels |= (u64)1 << (i * THREAD_N + j);

@@ -83,5 +83,5 @@ struct RatedRows {
 MERCER_INLINE void load_norms(RatedRows& rows, const BilinearArguments& a, i64 m) {
   PointNorm x[2];
   load_norms(x, a, m);
-  rows.start(x, member_params(a.pairs, 0), a.pairs.split->at_zero);
+  rows.start(x, member_params(a.pairs, 0), a.pairs.split.state->at_zero);
 }

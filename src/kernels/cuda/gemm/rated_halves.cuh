@@ -21,7 +21,7 @@
 #define MOST_FACTOR 0x1p60f
 #define MOST_LOST_V 4e-7f
 MERCER_INLINE bool halves_stand(const PairArguments& p) {
-  const SplitState& s = *p.split;
+  const SplitState& s = *p.split.state;
   const float c = fabsf(s.at_zero), norms = sqrtf(float_of(s.most_norm[0])) * sqrtf(float_of(s.most_norm[1]));
   const float powers = fminf(4 * fabsf(s.rate) * norms, 2 * MOST_POWER);
   return s.rated != MERCER_RATED_NEVER && norms < INFINITY && float_of(s.lost_v) * exp2_unit(powers) <= MOST_LOST_V &&
@@ -93,7 +93,7 @@ struct RatedRows {
       for (int at = 0; at < 16; ++at) most[0] = fmaxf(most[0], fabsf(values[at] - POWER_EXPONENT));
     }
     if (!(fmaxf(most[0], most[1]) <= MOST_POWER))
-      if (p.split->rated != MERCER_RATED_BEYOND) atomicMax(&p.split->rated, MERCER_RATED_BEYOND);
+      if (p.split.state->rated != MERCER_RATED_BEYOND) atomicMax(&p.split.state->rated, MERCER_RATED_BEYOND);
 #pragma unroll
     for (int at = 0; at < 16; ++at) values[at] = exp2_unit(values[at]);
   }
@@ -102,5 +102,5 @@ struct RatedRows {
 MERCER_INLINE void load_norms(RatedRows& rows, const BilinearArguments& a, i64 m) {
   PointNorm x[2];
   load_norms(x, a, m);
-  rows.start(x, member_params(a.pairs, 0), a.pairs.split->at_zero);
+  rows.start(x, member_params(a.pairs, 0), a.pairs.split.state->at_zero);
 }

@@ -75,7 +75,7 @@ struct FirstPairs {
     const u32 lane = threadIdx.x % 32, area = first + lane / 4, at = begin + lane % 4 * 2;
 #pragma unroll
     for (u32 i = 0; i < 2; ++i)
-      if (area < areas && at + i < a.area_capacity) pairs[i] = pairs_of_area(a, area)[at + i];
+      if (area < areas && at + i < a.split.area_capacity) pairs[i] = pairs_of_area(a, area)[at + i];
   }
   MERCER_METHOD u32 of_lane(int place) const {
     const int lane = threadIdx.x % REPAIR_RUN, from = place * 4 + lane / 2;
@@ -86,16 +86,16 @@ struct FirstPairs {
 
 extern "C" __global__ void __launch_bounds__(REPAIR_THREADS) repair(const __grid_constant__ PairArguments a) {
   wait_for_kernel_ahead();
-  const bool stands = products_stand(*a.split);  // of which loads do not wait
+  const bool stands = products_stand(*a.split.state);  // of which loads do not wait
   const u32 warp = (blockIdx.x * REPAIR_THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
   const u32 areas = areas_along(a.m) * areas_along(a.n), warps = gridDim.x * (REPAIR_THREADS / 32);
   const u32 sharing = max(REPAIR_WARPS, warps / areas), groups = warps / sharing, group = warp / sharing;
   const u32 at_once = min(REPAIR_AREAS, (areas + groups - 1) / groups);
   const u32 begin = warp % sharing * REPAIR_RUN, step = sharing * REPAIR_RUN;
   for (u32 first = group * at_once; group < groups && first < areas; first += groups * at_once) {
-    const u32 own = lane < at_once && first + lane < areas ? a.area_counts[first + lane] : 0;
+    const u32 own = lane < at_once && first + lane < areas ? a.split.area_counts[first + lane] : 0;
     const FirstPairs firsts(a, first, areas, begin);
-    const bool wanted = stands && own > begin && own < a.dense_area && own <= a.area_capacity;
+    const bool wanted = stands && own > begin && own < a.split.dense_area && own <= a.split.area_capacity;
     for (u32 left = __ballot_sync(0xffffffffu, wanted); left; left &= left - 1) {
       const int place = __ffs(left) - 1;
       const u32 count = __shfl_sync(0xffffffffu, own, place);

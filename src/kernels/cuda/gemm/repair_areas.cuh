@@ -31,17 +31,17 @@
 // Features k0 … of both sides on their way; points after the last one repeat it, features are zeros.
 MERCER_INLINE void load_area_slice(const PairArguments& a, const ListedPairs& list, int k0, u32 stage) {
   const int chunk = threadIdx.x % AREA_LANES, k = k0 + chunk * 4;
-  const bool inside = k < a.row_length;
+  const bool inside = k < a.split.row_length;
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
-    const REAL* const rows = (const REAL*)(side == 0 ? a.x_rows : a.z_rows) + k;
+    const REAL* const rows = (const REAL*)(side == 0 ? a.x.rows : a.z.rows) + k;
     const i64 first = side == 0 ? list.m0 : list.n0, last = (side == 0 ? a.m : a.n) - 1;
 #pragma unroll
     for (int row = 0; row < MERCER_AREA; row += AREA_TEAMS) {
       const int own = row + threadIdx.x / AREA_LANES;
       const i64 point = first + own < last ? first + own : last;
       copy_or_clear<16>(stage + side * AREA_SIDE_BYTES + own * AREA_ROW_BYTES + chunk * 16,
-                        rows + point * a.row_length, inside);
+                        rows + point * a.split.row_length, inside);
     }
   }
   commit_copies();
@@ -106,14 +106,14 @@ MERCER_INLINE u32 area_in_order(const PairArguments& a, u32 place) {
 extern "C" __global__ void __launch_bounds__(AREA_THREADS, 1) repair_areas(const __grid_constant__ PairArguments a) {
   wait_for_kernel_ahead();
   extern __shared__ __align__(128) u8 memory[];
-  if (!products_stand(*a.split)) return;
+  if (!products_stand(*a.split.state)) return;
   float* const sums = (float*)(memory + 2 * AREA_STAGE_BYTES);
   const u32 areas = areas_along(a.m) * areas_along(a.n);
 #pragma unroll 1
   for (u32 place = blockIdx.x; place < areas; place += gridDim.x) {
     const u32 area = area_in_order(a, place);
-    const u32 count = a.area_counts[area];
-    if (count < a.dense_area || count > a.area_capacity) continue;
+    const u32 count = a.split.area_counts[area];
+    if (count < a.split.dense_area || count > a.split.area_capacity) continue;
     const ListedPairs list(a, area);
 #pragma unroll 1
     for (u32 first = 0; first < count; first += AREA_PAIRS) {

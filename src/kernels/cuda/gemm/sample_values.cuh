@@ -16,13 +16,13 @@ extern "C" __global__ void __launch_bounds__(256) sample_values(const __grid_con
   wait_for_kernel_ahead();
   const PairArguments& p = a.pairs;
   const float* params = member_params(p, 0);
-  if (blockIdx.x == 0 && threadIdx.x == 0) p.split->at_zero = value_at_zero(p, params);
+  if (blockIdx.x == 0 && threadIdx.x == 0) p.split.state->at_zero = value_at_zero(p, params);
   float rate = 0;
   if constexpr (HAS_RATE) {
     rate = rate_of_squares(params);
-    if (blockIdx.x == 0 && threadIdx.x == 0) p.split->rate = rate;
+    if (blockIdx.x == 0 && threadIdx.x == 0) p.split.state->rate = rate;
     if (!(rate <= -LEAST_RATE && rate >= -MOST_RATE)) {
-      if (blockIdx.x == 0 && threadIdx.x == 0) p.split->sampled = MERCER_NO_PRODUCTS;
+      if (blockIdx.x == 0 && threadIdx.x == 0) p.split.state->sampled = MERCER_NO_PRODUCTS;
       return;
     }
   }
@@ -35,7 +35,8 @@ extern "C" __global__ void __launch_bounds__(256) sample_values(const __grid_con
   if constexpr (HAS_RATE) {
     // Some of all pairs are farther out than those of a sample.
     const bool is_beyond = fabsf(rate * (norms - square)) > MOST_POWER / 1.6f;
-    if (threadIdx.x % 32 == 0 && is_beyond) p.split->rated = MERCER_RATED_NEVER;
+    if (threadIdx.x % 32 == 0 && is_beyond) p.split.state->rated = MERCER_RATED_NEVER;
   }
-  if (threadIdx.x % 32 == 0 && cancels && p.split->sampled != MERCER_NO_PRODUCTS) atomicAdd(&p.split->sampled, 1u);
+  if (threadIdx.x % 32 == 0 && cancels && p.split.state->sampled != MERCER_NO_PRODUCTS)
+    atomicAdd(&p.split.state->sampled, 1u);
 }

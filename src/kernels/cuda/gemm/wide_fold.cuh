@@ -77,7 +77,7 @@ struct WideSums {
     if (!walk.ends_sum()) return;
     store_sums(a.pairs, m, walk, total, factor);
     if constexpr (EXTRA > 0) {
-      float* const to = a.extra + (i64)walk.split * a.extra_columns * a.pairs.partial_ld;
+      float* const to = a.extra + (i64)walk.split * a.extra_columns * a.pairs.out.partial_ld;
       store_columns(to, a.extra_columns, a.pairs, m, walk, extra_total, [](int, i64) { return 1.0f; });
     }
   }

@@ -10,7 +10,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WID
     wide_tile(const __grid_constant__ BilinearArguments a) {
   extern __shared__ __align__(1024) u8 memory[];
   if constexpr (EXPANDED != 0)
-    if (a.pairs.expanded->stands != (EXPANDED == 1)) return;
+    if (a.pairs.expanded.state->stands != (EXPANDED == 1)) return;
   const WideShared shared(shared_address(memory));
   if (threadIdx.x == 0) {
     for (int s = 0; s < V_STAGES; ++s) {

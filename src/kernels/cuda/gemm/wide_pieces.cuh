@@ -67,7 +67,7 @@ MERCER_INLINE void store_columns(float* partial, int columns, const PairArgument
     const int e = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
     const i64 row = m + i % 4 / 2 * SECOND_ROW;
     if (e >= columns || row >= p.m) continue;
-    float& to = partial[e * p.partial_ld + row];
+    float& to = partial[e * p.out.partial_ld + row];
     const float sum = total[i] * factor(i % 4 / 2, row);
     to = walk.is_first_sum() ? sum : to + sum;
   }
@@ -75,6 +75,6 @@ MERCER_INLINE void store_columns(float* partial, int columns, const PairArgument
 template <class Factor>
 MERCER_INLINE void store_sums(const PairArguments& p, i64 m, const Walk& walk, const float (&total)[WIDE / 2],
                               const Factor& factor) {
-  float* const partial = (float*)p.out + (i64)walk.split * p.partial_columns * p.partial_ld;
-  store_columns(partial, p.columns, p, m, walk, total, factor);
+  float* const partial = (float*)p.out.data + (i64)walk.split * p.v.partial_columns * p.out.partial_ld;
+  store_columns(partial, p.v.columns, p, m, walk, total, factor);
 }

@@ -50,8 +50,8 @@ struct StoredValues {
   i64 end, step;  // end: for the lane's first column
 
   MERCER_METHOD void start(const PairArguments& p, i64 m, i64 first, i64 last) {
-    step = p.plane_ld;
-    columns = (const float*)p.planes + threadIdx.x % 4 * 4 * step + (m < p.m ? m : 0);
+    step = p.planes.ld;
+    columns = (const float*)p.planes.data + threadIdx.x % 4 * 4 * step + (m < p.m ? m : 0);
     end = (last < p.n ? last : p.n) - threadIdx.x % 4 * 4;
 #pragma unroll
     for (int s = 0; s < AHEAD; ++s) fetch(ahead[s], first + s * 32);
@@ -77,7 +77,7 @@ struct StoredValues {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const i64 row = m + 8 * h < p.m ? m + 8 * h : p.m - 1;
-      rows[h] = (const float*)p.planes + row * p.plane_ld + threadIdx.x % 4 * 4;
+      rows[h] = (const float*)p.planes.data + row * p.planes.ld + threadIdx.x % 4 * 4;
     }
     end = OF_CALLER ? (last < p.n ? last : p.n) - threadIdx.x % 4 * 4 : last;
 #pragma unroll

@@ -61,11 +61,11 @@ MERCER_INLINE void feed(const BilinearArguments& a, const WideShared& shared, in
     const u32 full = shared.panels_full(ring.stage);
     barrier_await(shared.panels_empty(ring.stage), ring.parity ^ 1);
     barrier_expect(full, PANEL_STAGE_BYTES);
-    const u8* panels = (const u8*)p.z + walk.n0 / MERCER_PANEL * PANEL_BYTES;
+    const u8* panels = (const u8*)p.z.points + walk.n0 / MERCER_PANEL * PANEL_BYTES;
     copy_bulk(shared.panel(ring.stage), panels, TILE_PANELS * PANEL_BYTES, full);
 #pragma unroll
     for (int s = 0; s < PANEL_SLOTS; ++s) {
-      const float* slots = (const float*)p.col + s * p.z_ld + walk.n0;
+      const float* slots = (const float*)p.z.user + s * p.z.ld + walk.n0;
       copy_bulk(shared.slots(ring.stage) + s * TILE_N * 4, slots, TILE_N * 4, full);
     }
     ring.advance();
@@ -80,13 +80,13 @@ struct PointRows {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const i64 m = first + 8 * h < p.m ? first + 8 * h : p.m - 1;
-      const REAL* from = (const REAL*)p.x + m / MERCER_PANEL * (EXACT_FEATURES * X_STREAMS * MERCER_PANEL);
+      const REAL* from = (const REAL*)p.x.points + m / MERCER_PANEL * (EXACT_FEATURES * X_STREAMS * MERCER_PANEL);
 #pragma unroll
       for (int k = 0; k < EXACT_FEATURES; ++k)
 #pragma unroll
         for (int s = 0; s < X_STREAMS; ++s) x[h][k][s] = from[(k * X_STREAMS + s) * MERCER_PANEL + m % MERCER_PANEL];
 #pragma unroll
-      for (int s = 0; s < ROW_SLOTS; ++s) slots[h][s] = ((const REAL*)p.row)[s * p.x_ld + m];
+      for (int s = 0; s < ROW_SLOTS; ++s) slots[h][s] = ((const REAL*)p.x.user)[s * p.x.ld + m];
     }
   }
 };
@@ -123,13 +123,13 @@ MERCER_INLINE void values_of(float (&values)[16], const PairArguments& p, const 
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         update(acc[i], rows.x[i / 2][k], z[i % 2], w, rows.slots[i / 2], cols[i % 2], params,
-               (REAL)(m + 8 * (i / 2) + p.i_offset), (REAL)(n0 + column + i % 2 + p.j_offset), features);
+               (REAL)(m + 8 * (i / 2) + p.x.offset), (REAL)(n0 + column + i % 2 + p.z.offset), features);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       REAL outputs[OUTPUTS];
-      epilogue(outputs, acc[i], rows.slots[i / 2], cols[i % 2], params, (REAL)(m + 8 * (i / 2) + p.i_offset),
-               (REAL)(n0 + column + i % 2 + p.j_offset), features);
+      epilogue(outputs, acc[i], rows.slots[i / 2], cols[i % 2], params, (REAL)(m + 8 * (i / 2) + p.x.offset),
+               (REAL)(n0 + column + i % 2 + p.z.offset), features);
       if (is_out_of_range(acc[i])) marked |= 1u << (j * 4 + i);
       values[j * 4 + i] = outputs[0];
     }
@@ -175,7 +175,8 @@ MERCER_INLINE void multiply(const BilinearArguments& a, const WideShared& shared
           if (walk.n0 + own + i / 4 * 8 + i % 2 >= p.n) values[i] = 0;
       }
     };
-    sums.add_tile(a, shared, m, walk, make, [&](int, i64 row) { return EXPANDED == 1 ? p.row_factors[row] : 1.0f; });
+    sums.add_tile(a, shared, m, walk, make,
+                  [&](int, i64 row) { return EXPANDED == 1 ? p.expanded.row_factors[row] : 1.0f; });
     __syncwarp();
     if (lane == 0) barrier_arrive(shared.panels_empty(ring.stage));
     ring.advance();

@@ -71,7 +71,7 @@ MERCER_INLINE void fetch(const BilinearArguments& a, const WarpStages& stages, R
   const u32 to = stages.z(ring.stage), full = stages.full(ring.stage);
   barrier_wait(stages.empty(ring.stage), ring.parity ^ 1);
   barrier_expect(full, STAGE_BYTES);
-  copy_bulk(to, (const u8*)a.pairs.z + tile * Z_BYTES, Z_BYTES, full);
+  copy_bulk(to, (const u8*)a.pairs.z.points + tile * Z_BYTES, Z_BYTES, full);
   copy_bulk(to + Z_BYTES, a.v_image + tile * V_BYTES, V_BYTES, full);
 }
 
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(WARP_THREADS, BLOCKS)
     wide_tile(const __grid_constant__ BilinearArguments a) {
   extern __shared__ __align__(1024) u8 memory[];
   const PairArguments& p = a.pairs;
-  if (!p.expanded->stands) return;
+  if (!p.expanded.state->stands) return;
   const WarpStages stages = {shared_address(memory)};
   if (threadIdx.x == 0) {
     for (int s = 0; s < STAGES; ++s) {
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(WARP_THREADS, BLOCKS)
       }
 #pragma unroll
       for (int g = 0; g < GROUPS; ++g)
-        store_sums(p, m + 16 * g, walk, total[g], [&](int, i64 row) { return p.row_factors[row]; });
+        store_sums(p, m + 16 * g, walk, total[g], [&](int, i64 row) { return p.expanded.row_factors[row]; });
     }
   }
 }

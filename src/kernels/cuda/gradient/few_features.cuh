@@ -50,7 +50,7 @@ struct FewRow {
   MERCER_METHOD void load(const FewFeaturesArguments& a, i64 wanted) {
     const PairArguments& p = a.pairs;
     m = wanted < p.m ? wanted : p.m - 1;
-    const REAL* from = (const REAL*)p.x + m / MERCER_PANEL * (EXACT_FEATURES * X_STREAMS * MERCER_PANEL);
+    const REAL* from = (const REAL*)p.x.points + m / MERCER_PANEL * (EXACT_FEATURES * X_STREAMS * MERCER_PANEL);
 #pragma unroll
     for (int k = 0; k < EXACT_FEATURES; ++k) {
 #pragma unroll
@@ -58,7 +58,7 @@ struct FewRow {
       point[k] = PLAIN_X ? x[k][0] : ((const REAL*)a.field.x)[k * a.field.x_ld + m];
     }
 #pragma unroll
-    for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const REAL*)p.row)[s * p.x_ld + m];
+    for (int s = 0; s < ROW_SLOTS; ++s) slots[s] = ((const REAL*)p.x.user)[s * p.x.ld + m];
     value[0] = READS_ROW ? ((const REAL*)a.field.row)[m] : (REAL)0;
 #pragma unroll
     for (int c = 0; ONE_OUTPUT && c < COLUMNS; ++c)
@@ -87,12 +87,12 @@ static __device__ __noinline__ double sum_again(const FewFeaturesArguments& a, i
                                                 i64 end) {
   count_again();
   const REAL* params = a.field.params ? (const REAL*)a.field.params : (const REAL*)a.field.numbers;
-  const REAL* const x = few_point(a.pairs.x, a.field.x, PLAIN_X, m);
+  const REAL* const x = few_point(a.pairs.x.points, a.field.x, PLAIN_X, m);
   const i64 x_step = PLAIN_X ? (i64)MERCER_PANEL : a.field.x_ld, z_step = PLAIN_Z ? (i64)MERCER_PANEL : a.field.z_ld;
   double sum = 0;
 #pragma unroll 1
   for (i64 n = first; n < end && sum == sum; ++n) {
-    const REAL* const z = few_point(a.pairs.z, a.field.z, PLAIN_Z, n);
+    const REAL* const z = few_point(a.pairs.z.points, a.field.z, PLAIN_Z, n);
     const BeyondPair points = {x, z, (const REAL*)a.pairs.w, x_step, z_step, EXACT_FEATURES};
     sum += weight_of_pair(a, m, n, o) * beyond<Phi>(points, k, 0.0, params);
   }
@@ -125,8 +125,8 @@ struct FewFeatures {
   // Columns of coefficients that there are not repeat the last one; nobody stores them, or their weights are zero.
   MERCER_METHOD const REAL* row_of_slice(int row, i64 n0) const {
     const PairArguments& p = a.pairs;
-    if (row < Z_ROWS) return (const REAL*)p.z + n0 * Z_ROWS + row * SLICE;
-    if (row < FIRST_POINT) return (const REAL*)p.col + (row - Z_ROWS) * p.z_ld + n0;
+    if (row < Z_ROWS) return (const REAL*)p.z.points + n0 * Z_ROWS + row * SLICE;
+    if (row < FIRST_POINT) return (const REAL*)p.z.user + (row - Z_ROWS) * p.z.ld + n0;
     if (row < FIRST_COL) return (const REAL*)a.field.z + (row - FIRST_POINT) * a.field.z_ld + n0;
     if (row < FIRST_COEF) return (const REAL*)a.field.col + n0;
     const int column = row - FIRST_COEF < a.field.outputs ? row - FIRST_COEF : a.field.outputs - 1;
@@ -279,15 +279,15 @@ struct FewFeatures {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r)
           update(states[r][c], rows[r].x[k], own, READS_WEIGHTS ? w[k] : (REAL)0, rows[r].slots, slots[c], params,
-                 (REAL)(rows[r].m + p.i_offset), (REAL)(n + c + p.j_offset), features);
+                 (REAL)(rows[r].m + p.x.offset), (REAL)(n + c + p.z.offset), features);
       }
     }
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
 #pragma unroll
       for (int c = 0; c < VECTOR; ++c)
-        epilogue(values[r][c], states[r][c], rows[r].slots, slots[c], params, (REAL)(rows[r].m + p.i_offset),
-                 (REAL)(n + c + p.j_offset), features);
+        epilogue(values[r][c], states[r][c], rows[r].slots, slots[c], params, (REAL)(rows[r].m + p.x.offset),
+                 (REAL)(n + c + p.z.offset), features);
     if constexpr (GUARDED) take_safe_values(values, states, n);
 
     // What phi of a pair, or its factor, is multiplied with in the end.

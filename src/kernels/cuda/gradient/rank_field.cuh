@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     const u32 sample = s * RANK_THREADS + threadIdx.x;
     const i64 m = (u64)(sample * 0x9e3779b1u) * (u64)a.field.m >> 32;
     const i64 n = (u64)(sample * 0x85ebca77u) * (u64)a.field.n >> 32;
-    const float value = fabsf(a.weights[m * a.weights_row + n * a.weights_column]);
+    const float value = fabsf(a.weights.data[m * a.weights.row + n * a.weights.column]);
     if (value < INFINITY) largest = fmaxf(largest, value);
   }
 #pragma unroll
@@ -66,24 +66,24 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   if (threadIdx.x > 0) return;
   for (int w = 1; w < RANK_THREADS / 32; ++w) largest = fmaxf(largest, most[w]);
   const bool has_power = largest >= LEAST_SINGLE && largest <= MOST_SINGLE;
-  *a.weights_scale = has_power ? power_of_two(unit_exponent(largest)) : 1.0f;
+  *a.weights.scale = has_power ? power_of_two(unit_exponent(largest)) : 1.0f;
 }
 
 // Single factors of 32 points, as write_factors: a lane a point, a warp an output.
 MERCER_INLINE void write_single(const RankFieldArguments& a, bool of_x, i64 first, i64 count) {
   const int lane = threadIdx.x % 32;
-  const i64 point = first + lane, ld = of_x ? a.rows_ld : a.columns_ld;
-  const float* factors = of_x ? a.rows : a.columns;
-  float* scales = of_x ? a.row_scales : a.column_scales;
+  const i64 point = first + lane, ld = of_x ? a.factors.rows_ld : a.factors.columns_ld;
+  const float* factors = of_x ? a.factors.rows : a.factors.columns;
+  float* scales = of_x ? a.factors.row_scales : a.factors.column_scales;
   for (int o = threadIdx.x / 32; o < (of_x ? 1 : a.outputs); o += RANK_THREADS / 32) {
     const float value = point >= count ? 0.0f : factors != nullptr ? factors[o * ld + point] : 1.0f;
-    scales[o * a.pairs.z_ld + point] = value;
+    scales[o * a.pairs.z.ld + point] = value;
     const bool carried = is_carried(fabsf(value), LEAST_SINGLE);
-    if (of_x && a.weights != nullptr)
-      scales[point] = 1 / *a.weights_scale;
+    if (of_x && a.weights.data != nullptr)
+      scales[point] = 1 / *a.weights.scale;
     else if (!carried) a.state->sampled = MERCER_NO_PRODUCTS;
     const u32 most = __reduce_max_sync(0xffffffffu, carried && !of_x ? bits_of(fabsf(value)) : 0u);
-    if (lane == 0 && most > 0) atomicMax(a.most + o, most);
+    if (lane == 0 && most > 0) atomicMax(a.factors.most + o, most);
   }
 }
 
@@ -93,15 +93,15 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     write_factors(const __grid_constant__ RankFieldArguments a) {
   const bool of_x = blockIdx.y == 0;
   const i64 first = (i64)blockIdx.x * MERCER_IMAGE_ROWS, count = of_x ? a.field.m : a.field.n;
-  if (first >= (of_x ? a.pairs.x_ld : a.pairs.z_ld)) return;
-  if (a.factor_units == 0) return write_single(a, of_x, first, count);
+  if (first >= (of_x ? a.pairs.x.ld : a.pairs.z.ld)) return;
+  if (a.factors.units == 0) return write_single(a, of_x, first, count);
   const int p = threadIdx.x / FACTOR_THREADS, place = threadIdx.x % FACTOR_THREADS;
   const i64 point = first + p;
-  const float* factors = of_x ? a.rows : a.columns;
-  const i64 ld = of_x ? a.rows_ld : a.columns_ld;
-  const auto factor = [&](int e) { return e < a.factors && point < count ? factors[e * ld + point] : 0.0f; };
+  const float* factors = of_x ? a.factors.rows : a.factors.columns;
+  const i64 ld = of_x ? a.factors.rows_ld : a.factors.columns_ld;
+  const auto factor = [&](int e) { return e < a.factors.count && point < count ? factors[e * ld + point] : 0.0f; };
   float largest = 0;
-  for (int e = place; e < a.factors; e += FACTOR_THREADS) largest = max_nan(largest, fabsf(factor(e)));
+  for (int e = place; e < a.factors.count; e += FACTOR_THREADS) largest = max_nan(largest, fabsf(factor(e)));
 #pragma unroll
   for (int offset = FACTOR_THREADS / 2; offset >= 1; offset /= 2)
     largest = max_nan(largest, __shfl_xor_sync(0xffffffffu, largest, offset));
@@ -109,12 +109,12 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   const int exponent = carried && largest > 0 ? unit_exponent(largest) : 0;
   const float up = carried ? power_of_two(exponent) : 0.0f;
   if (place == 0) {
-    (of_x ? a.row_scales : a.column_scales)[point] = power_of_two(-exponent);
+    (of_x ? a.factors.row_scales : a.factors.column_scales)[point] = power_of_two(-exponent);
     if (!carried) a.state->sampled = MERCER_NO_PRODUCTS;
-    if (!of_x && carried) atomicMax(a.most, bits_of(largest));
+    if (!of_x && carried) atomicMax(a.factors.most, bits_of(largest));
   }
   u8* image = (of_x ? a.x_image : a.z_image) + (first * a.units + a.first_unit * MERCER_IMAGE_ROWS) * 128 + p * 128;
-  for (int unit = 0; unit < a.factor_units; ++unit) {
+  for (int unit = 0; unit < a.factors.units; ++unit) {
     u32 high[2], low[2];
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
@@ -127,7 +127,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
 
 // The powers of two of v divided by the largest of them, which finish_rows undoes.
 MERCER_INLINE float largest_column_scale(const RankFieldArguments& a, int output) {
-  const float most = float_of(a.most[output]);
+  const float most = float_of(a.factors.most[output]);
   return most > 0 ? power_of_two(-unit_exponent(most)) : 1.0f;
 }
 
@@ -136,26 +136,27 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
     write_columns(const __grid_constant__ RankFieldArguments a) {
   const i64 n = (i64)blockIdx.x * RANK_THREADS + threadIdx.x, columns = a.field.k + a.difference;
   if (n == 0) a.left[0] = 0;
-  if (n >= a.pairs.z_ld) return;
+  if (n >= a.pairs.z.ld) return;
   const float* z = (const float*)a.field.z + n;
   float squares = 0, most = 0, last_times = 0;
 #pragma unroll 1
   for (int o = 0; o < a.outputs; ++o) {
-    const float times = n < a.field.n ? a.column_scales[o * a.pairs.z_ld + n] / largest_column_scale(a, o) : 0.0f;
-    float* v = a.v + o * columns * a.v_ld + n;
+    const float times =
+        n < a.field.n ? a.factors.column_scales[o * a.pairs.z.ld + n] / largest_column_scale(a, o) : 0.0f;
+    float* v = a.columns.v + o * columns * a.columns.ld + n;
     squares = 0;
 #pragma unroll 4
     for (i64 k = 0; k < a.field.k; ++k) {
       const float value = n < a.field.n ? z[k * a.field.z_ld] - (a.difference ? a.centre[k] : 0.0f) : 0.0f;
-      v[k * a.v_ld] = value * times;
+      v[k * a.columns.ld] = value * times;
       squares = mul_add(value, value, squares);
     }
-    if (a.difference) v[a.field.k * a.v_ld] = times;
+    if (a.difference) v[a.field.k * a.columns.ld] = times;
     most = max_nan(most, fabsf(times));
     last_times = times;
   }
-  a.shares[n] = squares * most * most;
-  if (a.summed + a.with_product > 0) a.times[n] = last_times;
+  a.columns.shares[n] = squares * most * most;
+  if (a.side.summed + a.side.with_product > 0) a.side.times[n] = last_times;
 }
 
 // Sums over the features of a row that say whether it is accurate, by the threads that have some of them.
@@ -172,7 +173,7 @@ MERCER_INLINE void store_finished(const RankFieldArguments& a, int output, i64 m
     const int r = (int)(at / f.k);
     const i64 k = at % f.k;
     if (m0 + r >= f.m || fails[r]) continue;
-    float scale = a.row_scales[m0 + r] * column_scale * a.scale;
+    float scale = a.factors.row_scales[m0 + r] * column_scale * a.scale;
     if (WEIGHTED) scale *= weight_of(weights[k]);
     float* out = (float*)f.out + output * f.out_output + (m0 + r) * f.out_row + k * f.out_feature;
     const float value = values[k * (FINISH_POINTS + 1) + r] * scale;
@@ -194,15 +195,15 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   const i64 columns = f.k + a.difference;
   float spread = 0;
   if (group == 0) {
-    for (int s = 0; s < a.splits; ++s) spread += a.spread[s * a.partial_ld + m];
+    for (int s = 0; s < a.columns.splits; ++s) spread += a.columns.spread[s * a.columns.partial_ld + m];
     fails[row] = !products_stand(*a.state);
   }
 #pragma unroll 1
   for (int o = 0; o < a.outputs; ++o) {
     const auto total = [&](i64 column) {
       double sum = 0;
-      for (int s = 0; s < a.splits; ++s)
-        sum += a.partial[((s * a.outputs + o) * columns + column) * a.partial_ld + m];
+      for (int s = 0; s < a.columns.splits; ++s)
+        sum += a.columns.partial[((s * a.outputs + o) * columns + column) * a.columns.partial_ld + m];
       return (float)sum;
     };
     if (a.difference && group == 0) own_sums[row] = total(f.k);
@@ -239,16 +240,16 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS)
   }
   const auto all_splits = [&](const float* sums, int count, int i) {
     double sum = 0;
-    for (int s = 0; s < a.splits; ++s) sum += sums[(s * count + i) * a.partial_ld + m];
+    for (int s = 0; s < a.columns.splits; ++s) sum += sums[(s * count + i) * a.columns.partial_ld + m];
     return (float)sum;
   };
   const bool stands = m0 + row < f.m && !fails[row];
-  const int side_sums = a.summed + a.with_product;
+  const int side_sums = a.side.summed + a.side.with_product;
   for (int i = group; i < side_sums && stands; i += FINISH_GROUPS) {
-    const float scale = largest_column_scale(a, 0) * (i < a.summed ? a.row_scales[m] : 1.0f);
-    store_side_sum(a, i, m, all_splits(a.side_sums, side_sums, i) * scale);
+    const float scale = largest_column_scale(a, 0) * (i < a.side.summed ? a.factors.row_scales[m] : 1.0f);
+    store_side_sum(a, i, m, all_splits(a.side.partial, side_sums, i) * scale);
   }
-  for (int e = group; e < a.extra_columns && stands; e += FINISH_GROUPS)
-    store_product(a, e, m, all_splits(a.extra, a.extra_columns, e));
+  for (int e = group; e < a.side.extra_columns && stands; e += FINISH_GROUPS)
+    store_product(a, e, m, all_splits(a.side.extra, a.side.extra_columns, e));
   if (group == 0 && fails[row] && m0 + row < f.m) a.left[1 + atomicAdd(a.left, 1u)] = (u32)m;
 }

@@ -40,14 +40,16 @@ struct RankRanges {
   i64 groups, count;
   MERCER_METHOD RankRanges(const RankFieldArguments& a, i64 rows) {
     groups = (rows + RANK_ROWS - 1) / RANK_ROWS;
-    const i64 slices = (a.pairs.n + MERCER_PANEL - 1) / MERCER_PANEL, room = a.partial_ld / (groups * RANK_ROWS);
+    const i64 slices = (a.pairs.n + MERCER_PANEL - 1) / MERCER_PANEL;
+    const i64 room = a.columns.partial_ld / (groups * RANK_ROWS);
     count = a.row_blocks / groups;
     if (count > slices / LEAST_SLICES) count = slices / LEAST_SLICES;
     if (count > room) count = room;
     if (count < 1) count = 1;
   }
   MERCER_METHOD float* part(const RankFieldArguments& a, i64 range, i64 row) const {
-    return (float*)a.partial + (range * groups * RANK_ROWS + row) * (a.field.k + SIDE_SUMS + a.extra_columns);
+    const i64 values = a.field.k + SIDE_SUMS + a.side.extra_columns;
+    return (float*)a.columns.partial + (range * groups * RANK_ROWS + row) * values;
   }
 };
 
@@ -76,7 +78,7 @@ struct RankRows {
     values = points + RANK_ROWS * row_length;
     extra = values + (EXTRA > 0 ? RANK_ROWS * MERCER_PANEL : 0);
     u = extra + RANK_ROWS * MERCER_PANEL;
-    z = u + RANK_ROWS * a.factors;
+    z = u + RANK_ROWS * a.factors.count;
   }
 
   template <class Array>
@@ -96,11 +98,12 @@ struct RankRows {
     __syncthreads();
     for (int at = threadIdx.x; at < RANK_ROWS * row_length; at += RANK_THREADS) {
       const i64 point = row(at / row_length), k = at % row_length;
-      x[at] = k < a.field.k ? of_panel(a.pairs.x, a.field.k, k, point) : 0.0f;
+      x[at] = k < a.field.k ? of_panel(a.pairs.x.points, a.field.k, k, point) : 0.0f;
       if (!PLAIN) points[at] = k < a.field.k ? of_plain(a.field.x, a.field.x_ld, k, point) : 0.0f;
     }
-    for (int at = threadIdx.x; at < RANK_ROWS * a.factors; at += RANK_THREADS)
-      u[at] = a.rows != nullptr ? a.rows[at % a.factors * a.rows_ld + row(at / a.factors)] : 1.0f;
+    const RankFactors& f = a.factors;
+    for (int at = threadIdx.x; at < RANK_ROWS * f.count; at += RANK_THREADS)
+      u[at] = f.rows != nullptr ? f.rows[at % f.count * f.rows_ld + row(at / f.count)] : 1.0f;
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; ++r) {
       m[r] = row(group + ROW_GROUPS * r);
@@ -145,28 +148,29 @@ struct RankRows {
 #if WEIGHT_MATRIX
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; ++r)
-      weights[r] = n < p.n ? a.weights[m[r] * a.weights_row + n * a.weights_column] : 0.0f;
+      weights[r] = n < p.n ? a.weights.data[m[r] * a.weights.row + n * a.weights.column] : 0.0f;
 #endif
 #pragma unroll 4
-    for (int e = 0; e < a.factors; ++e) {
-      const float v = a.columns[e * a.columns_ld + n];
+    for (int e = 0; e < a.factors.count; ++e) {
+      const float v = a.factors.columns[e * a.factors.columns_ld + n];
 #pragma unroll
       for (int r = 0; r < OWN_ROWS; ++r)
-        weights[r] = mul_add(u[(group + ROW_GROUPS * r) * a.factors + e], v, weights[r]);
+        weights[r] = mul_add(u[(group + ROW_GROUPS * r) * a.factors.count + e], v, weights[r]);
     }
 #pragma unroll
-    for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const float*)p.col)[s * p.z_ld + n];
+    for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const float*)p.z.user)[s * p.z.ld + n];
 #pragma unroll
     for (int r = 0; r < OWN_ROWS; ++r) {
       float row[ROW_SLOTS + 1], outputs[OUTPUTS];
 #pragma unroll
-      for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const float*)p.row)[s * p.x_ld + m[r]];
-      epilogue(outputs, sums[r], row, col, params, (float)(m[r] + p.i_offset), (float)(n + p.j_offset),
+      for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const float*)p.x.user)[s * p.x.ld + m[r]];
+      epilogue(outputs, sums[r], row, col, params, (float)(m[r] + p.x.offset), (float)(n + p.z.offset),
                (float)p.features);
       values[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = n < p.n ? outputs[0] * weights[r] : 0.0f;
 #pragma unroll
       for (int f = 0; f < SIDE_SUMS; ++f)
-        if (n < p.n) side_sums[f][r] += outputs[1 + f] * (WEIGHT_MATRIX || f < a.summed ? weights[r] : a.columns[n]);
+        if (n < p.n)
+          side_sums[f][r] += outputs[1 + f] * (WEIGHT_MATRIX || f < a.side.summed ? weights[r] : a.factors.columns[n]);
 #if EXTRA
       extra[(group + ROW_GROUPS * r) * MERCER_PANEL + own] = outputs[1 + SIDE_SUMS];
 #endif
@@ -178,8 +182,8 @@ struct RankRows {
 #pragma unroll
     for (int i = 0; i < OWN_PRODUCTS; ++i) {
       const int e = i * ROW_THREADS + threadIdx.x % ROW_THREADS;
-      if (e >= a.extra_columns) continue;
-      const float* const column = a.columns + e * a.columns_ld + n0;
+      if (e >= a.side.extra_columns) continue;
+      const float* const column = a.factors.columns + e * a.factors.columns_ld + n0;
       float part = 0;
       for (int n = 0; n < MERCER_PANEL && n0 + n < a.pairs.n; ++n) part = mul_add(row[n], column[n], part);
       products[i] += part;
@@ -217,7 +221,7 @@ struct RankRows {
     int slices = 0;
 #pragma unroll 1
     for (i64 n0 = first * MERCER_PANEL; n0 < end * MERCER_PANEL && n0 < p.n; n0 += MERCER_PANEL) {
-      load(n0, [&](int k, i64 n) { return of_panel(p.z, a.field.k, k, n); });
+      load(n0, [&](int k, i64 n) { return of_panel(p.z.points, a.field.k, k, n); });
       weigh(n0 + own);
       if (PLAIN)
         __syncthreads();
@@ -265,7 +269,7 @@ struct RankRows {
 #pragma unroll
     for (int i = 0; i < OWN_PRODUCTS; ++i) {
       const int e = i * ROW_THREADS + threadIdx.x % ROW_THREADS;
-      if (row >= count || e >= a.extra_columns) continue;
+      if (row >= count || e >= a.side.extra_columns) continue;
       if (ranges.count > 1)
         ranges.part(a, range, row)[a.field.k + SIDE_SUMS + e] = (float)products[i];
       else
@@ -314,7 +318,7 @@ extern "C" __global__ void __launch_bounds__(RANK_THREADS) merge_rows(const __gr
   if (count == 0) return;
   const RankRanges ranges(a, count);
   if (ranges.count == 1) return;
-  const int columns = a.field.k + SIDE_SUMS + a.extra_columns;
+  const int columns = a.field.k + SIDE_SUMS + a.side.extra_columns;
   for (i64 at = (i64)blockIdx.x * RANK_THREADS + threadIdx.x; at < count * columns;
        at += (i64)gridDim.x * RANK_THREADS) {
     const i64 row = at / columns;

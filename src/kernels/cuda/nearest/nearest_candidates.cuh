@@ -16,11 +16,11 @@ struct PairPoints {
   const REAL* params;
   MERCER_METHOD PairPoints(const PairArguments& p, i64 m, i64 n) {
 #pragma unroll
-    for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)p.row)[s * p.x_ld + m];
+    for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)p.x.user)[s * p.x.ld + m];
 #pragma unroll
-    for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)p.col)[s * p.z_ld + n];
-    i = (REAL)(m + p.i_offset);
-    j = (REAL)(n + p.j_offset);
+    for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)p.z.user)[s * p.z.ld + n];
+    i = (REAL)(m + p.x.offset);
+    j = (REAL)(n + p.z.offset);
     features = (REAL)p.features;
     params = params_of(p, 0);
   }
@@ -36,8 +36,8 @@ MERCER_INLINE float pair_value(const PairArguments& p, i64 m, i64 n) {
   REAL acc[STATES + (STATES == 0)];
   double total[STATES + (STATES == 0)] = {};
   const PairPoints at(p, m, n);
-  const REAL* x = (const REAL*)p.x + m / MERCER_PANEL * p.k * X_STREAMS * MERCER_PANEL + m % MERCER_PANEL;
-  const REAL* z = (const REAL*)p.z + n / MERCER_PANEL * p.k * Z_STREAMS * MERCER_PANEL + n % MERCER_PANEL;
+  const REAL* x = (const REAL*)p.x.points + m / MERCER_PANEL * p.k * X_STREAMS * MERCER_PANEL + m % MERCER_PANEL;
+  const REAL* z = (const REAL*)p.z.points + n / MERCER_PANEL * p.k * Z_STREAMS * MERCER_PANEL + n % MERCER_PANEL;
   identity(acc);
   for (int k0 = 0; k0 < p.k; k0 += RANK_CHUNK) {
     const int end = p.k - k0 < RANK_CHUNK ? p.k : k0 + RANK_CHUNK;

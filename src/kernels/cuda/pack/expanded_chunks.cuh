@@ -38,17 +38,17 @@ struct Steps {
 
 // A thread takes a point of the side blockIdx.y.
 extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) write_chunks(const __grid_constant__ PairArguments a) {
-  if (!a.expanded->stands) return;
+  if (!a.expanded.state->stands) return;
   const int side = blockIdx.y;
-  const i64 ld = side == 0 ? a.x_ld : (a.z_ld + 127) / 128 * 128;
+  const i64 ld = side == 0 ? a.x.ld : (a.z.ld + 127) / 128 * 128;
   const i64 point = (i64)blockIdx.x * EXPANDED_THREADS + threadIdx.x;
   if (point >= ld) return;
-  const Steps steps(*a.expanded);
+  const Steps steps(*a.expanded.state);
   const float times = steps.times[side], step = steps.step[side];
-  const float* from = (side == 0 ? a.x_expanded : a.z_expanded) + point / MERCER_PANEL * a.k * MERCER_PANEL +
-                      point % MERCER_PANEL;
+  const float* from =
+      (side == 0 ? a.x.expanded : a.z.expanded) + point / MERCER_PANEL * a.k * MERCER_PANEL + point % MERCER_PANEL;
   float halves[CHUNKS * 8] = {};
-  const float power = side == 0 ? whole_power_of(*a.expanded, from) : (float)a.z_powers[point];
+  const float power = side == 0 ? whole_power_of(*a.expanded.state, from) : (float)a.expanded.z_powers[point];
   halves[FEATURES_OF_EXPANDED] = side == 0 ? power : 1.0f;
   halves[FEATURES_OF_EXPANDED + 1] = side == 0 ? 1.0f : power;
 #pragma unroll
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) write_chunks(cons
   for (int c = 0; c < CHUNKS; ++c) {
     const i64 place = side == 0 ? point * CHUNKS + c : point / 8 * (8 * CHUNKS) + c * 8 + point % 8;
     const float* own = halves + c * 8;
-    ((uint4*)(side == 0 ? a.x_chunks : a.z_chunks))[place] = {half_pair(own[0], own[1]), half_pair(own[2], own[3]),
+    ((uint4*)(side == 0 ? a.x.chunks : a.z.chunks))[place] = {half_pair(own[0], own[1]), half_pair(own[2], own[3]),
                                                               half_pair(own[4], own[5]), half_pair(own[6], own[7])};
   }
 }

@@ -69,11 +69,12 @@ extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments 
   if (threadIdx.x == 0) {
     REAL states[STATES] = {}, outputs[OUTPUTS], slots[1] = {};
     epilogue(outputs, states, slots, slots, params, 0, 0, (REAL)a.features);
-    a.expanded->at_zero = outputs[0];
-    a.expanded->rate = rate_of_squares(params);
-    a.expanded->least_v = bits_of(1.0f);
-    a.expanded->most_v = a.expanded->spread = a.expanded->peaks = a.expanded->offset = a.expanded->arrived = 0;
-    for (int side = 0; side < 2; ++side) a.expanded->most[side] = a.expanded->most_partial[side] = 0;
+    ExpandedState& state = *a.expanded.state;
+    state.at_zero = outputs[0];
+    state.rate = rate_of_squares(params);
+    state.least_v = bits_of(1.0f);
+    state.most_v = state.spread = state.peaks = state.offset = state.arrived = 0;
+    for (int side = 0; side < 2; ++side) state.most[side] = state.most_partial[side] = 0;
   }
   if (k >= FEATURES_OF_EXPANDED) return;
   REAL samples[2];
@@ -83,10 +84,10 @@ extern "C" __global__ void start_expanded(const __grid_constant__ PairArguments 
     const bool of_x = drawn < a.m;
     const i64 point = of_x ? drawn : drawn - a.m;
     const i64 place = (point / MERCER_PANEL * a.k + k) * MERCER_PANEL + point % MERCER_PANEL;
-    samples[s] = ((const REAL*)(of_x ? a.x : a.z))[place];
+    samples[s] = ((const REAL*)(of_x ? a.x.points : a.z.points))[place];
   }
   const REAL median = median_of(samples);
-  if (lane == 0) a.expanded->centre[k] = median;
+  if (lane == 0) a.expanded.state->centre[k] = median;
 }
 
 // All threads of the block, with |v| of their points, sizes of the pieces, |w|^2 and w.
@@ -139,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
   __shared__ u32 most, most_partial, least_v, most_v;
   const int side = blockIdx.y;
   // Where there are many columns, whole tiles are read.
-  const i64 ld = side == 0 ? a.x_ld : TIMES_MANY ? (a.z_ld + 127) / 128 * 128 : a.z_ld, count = side == 0 ? a.m : a.n;
+  const i64 ld = side == 0 ? a.x.ld : TIMES_MANY ? (a.z.ld + 127) / 128 * 128 : a.z.ld, count = side == 0 ? a.m : a.n;
   const i64 point = (i64)blockIdx.x * EXPANDED_THREADS + threadIdx.x;
   if (threadIdx.x == 0) most = most_partial = most_v = 0, least_v = bits_of(1.0f);
   __syncthreads();
@@ -147,15 +148,15 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
   float w[FEATURES_OF_EXPANDED] = {};
   if (point < ld) {
     const auto place = [&](i64 own) { return own / MERCER_PANEL * a.k * MERCER_PANEL + own % MERCER_PANEL; };
-    const REAL* from = (const REAL*)(side == 0 ? a.x : a.z) + place(point);
-    REAL* to = side == 0 ? a.x_expanded + place(point) : a.z_expanded + place(point);
-    const float rate = a.expanded->rate, times = side == 0 ? -2 * rate : 1;
+    const REAL* from = (const REAL*)(side == 0 ? a.x.points : a.z.points) + place(point);
+    REAL* to = side == 0 ? a.x.expanded + place(point) : a.z.expanded + place(point);
+    const float rate = a.expanded.state->rate, times = side == 0 ? -2 * rate : 1;
     double in_sum = 0, partial = 0;
 #pragma unroll
     for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) {
       const float weight = WEIGHTED ? weight_of(((const REAL*)a.w)[k]) : 1;
       const float value =
-          point < count ? (from[k * MERCER_PANEL] - a.expanded->centre[k]) * weight * times : 0.0f;
+          point < count ? (from[k * MERCER_PANEL] - a.expanded.state->centre[k]) * weight * times : 0.0f;
       to[k * MERCER_PANEL] = value;
       w[k] = value;
       const double rounded = (double)value / (double)times;
@@ -169,19 +170,19 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) expand_points(con
       atomicMax(&most_partial, bits_of(__double2float_ru(partial)));
     }
   }
-  const double power = (double)a.expanded->rate * norm, whole = TIMES_MANY ? floor(power) : 0;
+  const double power = (double)a.expanded.state->rate * norm, whole = TIMES_MANY ? floor(power) : 0;
   const double factor = exp2(power - whole);
-  if (side == 0 && point < ld) a.row_factors[point] = (float)((double)a.expanded->at_zero * factor);
+  if (side == 0 && point < ld) a.expanded.row_factors[point] = (float)((double)a.expanded.state->at_zero * factor);
   if (TIMES_MANY && side == 1 && point < ld)
-    a.z_powers[point] = (int)fmax(whole, -2.0 * MOST_EXPONENT) + EXPANDED_EXPONENT;
-  for (int e = 0; side == 1 && e < a.columns; ++e) {
-    const float v = point < count ? ((const REAL*)a.v)[e * a.v_ld + point] : 0.0f, size = fabsf(v);
+    a.expanded.z_powers[point] = (int)fmax(whole, -2.0 * MOST_EXPONENT) + EXPANDED_EXPONENT;
+  for (int e = 0; side == 1 && e < a.v.columns; ++e) {
+    const float v = point < count ? ((const REAL*)a.v.data)[e * a.v.ld + point] : 0.0f, size = fabsf(v);
     const float piece = (float)((double)v * factor);
     if (size > 0) atomicMin(&least_v, bits_of(size));
     atomicMax(&most_v, bits_of(size));
-    if (point < a.z_ld) a.v_expanded[e * a.v_ld + point] = piece;
-    if constexpr (TIMES_MANY) find_spread(*a.expanded, size, fabsf(piece), __double2float_ru(norm), w);
+    if (point < a.z.ld) a.expanded.v[e * a.v.ld + point] = piece;
+    if constexpr (TIMES_MANY) find_spread(*a.expanded.state, size, fabsf(piece), __double2float_ru(norm), w);
   }
   __syncthreads();
-  if (threadIdx.x == 0) tell_points(*a.expanded, side, most, most_partial, least_v, most_v);
+  if (threadIdx.x == 0) tell_points(*a.expanded.state, side, most, most_partial, least_v, most_v);
 }

@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) bound_rows(const 
   constexpr int kWarps = EXPANDED_THREADS / 32;
   __shared__ float sums[kWarps][COLUMNS_TOGETHER];
   __shared__ int stands;
-  ExpandedState& state = *a.expanded;
+  ExpandedState& state = *a.expanded.state;
   const float left = EXPANDED_TOLERANCE - exponents_lose(state);
   if (threadIdx.x == 0) stands = state.stands;
   __syncthreads();
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) bound_rows(const 
   float u[FEATURES_OF_EXPANDED], norm = 0;
   const auto load = [&](i64 m) {
 #pragma unroll
-    for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) u[k] = a.x_expanded[place(m) + k * MERCER_PANEL] / (-2 * rate);
+    for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) u[k] = a.x.expanded[place(m) + k * MERCER_PANEL] / (-2 * rate);
   };
   load(first + lane < a.m ? first + lane : a.m - 1);
 #pragma unroll
@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) bound_rows(const 
   for (int lanes = 16; lanes > 0; lanes /= 2) farthest = fmaxf(farthest, __shfl_xor_sync(0xffffffffu, farthest, lanes));
   int row = __ffs(__ballot_sync(0xffffffffu, norm == farthest)) - 1;
   const i64 steps = (a.n + EXPANDED_THREADS - 1) / EXPANDED_THREADS;
-  i64 may_see = (BOUND_ROWS * SEEN_OF_A_ROW + steps / 4) * ((a.columns + COLUMNS_TOGETHER - 1) / COLUMNS_TOGETHER);
+  i64 may_see = (BOUND_ROWS * SEEN_OF_A_ROW + steps / 4) * ((a.v.columns + COLUMNS_TOGETHER - 1) / COLUMNS_TOGETHER);
   bool suffices = true;
 #pragma unroll 1
   for (; asked != 0 && suffices; row = __ffs(asked) - 1) {
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) bound_rows(const 
     asked &= ~(1u << row);
     load(first + row);
 #pragma unroll 1
-    for (int e = 0; e < a.columns && suffices; e += COLUMNS_TOGETHER) {
+    for (int e = 0; e < a.v.columns && suffices; e += COLUMNS_TOGETHER) {
       float own[COLUMNS_TOGETHER] = {};
       bool is_likely = true;
       suffices = false;
@@ -70,13 +70,14 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) bound_rows(const 
           float square = 0;
 #pragma unroll
           for (int k = 0; k < FEATURES_OF_EXPANDED; ++k) {
-            const float difference = u[k] - a.z_expanded[place(n) + k * MERCER_PANEL];
+            const float difference = u[k] - a.z.expanded[place(n) + k * MERCER_PANEL];
             square = mul_add(difference, difference, square);
           }
           const float value = exp2_unit(rate * square);
 #pragma unroll
           for (int c = 0; c < COLUMNS_TOGETHER; ++c)
-            if (e + c < a.columns) own[c] = mul_add(value, fabsf(((const REAL*)a.v)[(e + c) * a.v_ld + n]), own[c]);
+            if (e + c < a.v.columns)
+              own[c] = mul_add(value, fabsf(((const REAL*)a.v.data)[(e + c) * a.v.ld + n]), own[c]);
         }
         // To ask takes longer than to see some points: after 1, 2, 4, … steps.
         if ((step & (step + 1)) != 0 && step + 1 < steps && may_see > 1) continue;
@@ -90,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(EXPANDED_THREADS) bound_rows(const 
         if (threadIdx.x == 0) stands = *(volatile int*)&state.stands;
         __syncthreads();
         float least_sum = INFINITY;
-        for (int c = 0; c < COLUMNS_TOGETHER && e + c < a.columns; ++c) {
+        for (int c = 0; c < COLUMNS_TOGETHER && e + c < a.v.columns; ++c) {
           float sum = 0;
           for (int w = 0; w < kWarps; ++w) sum += sums[w][c];
           least_sum = fminf(least_sum, sum);

@@ -9,13 +9,13 @@
 
 extern "C" __global__ void allow(const __grid_constant__ PairArguments a) {
   wait_for_kernel_ahead();
-  const i64 count = CONSUMER == 0 ? a.member_count : 1;
+  const i64 count = CONSUMER == 0 ? a.members.count : 1;
   float least = INFINITY;
   for (i64 member = threadIdx.x; member < count; member += 32) {
-    const float own = allowance(params_of(a, batch_offset(a.members, a.member_item_step, member)));
+    const float own = allowance(params_of(a, batch_offset(a.members.axes, a.members.item_step, member)));
     least = fminf(least, own == own ? own : 0.0f);
   }
 #pragma unroll
   for (int lanes = 1; lanes < 32; lanes *= 2) least = fminf(least, __shfl_xor_sync(0xffffffffu, least, lanes));
-  if (threadIdx.x == 0) a.mixed->allowance = least;
+  if (threadIdx.x == 0) a.mixed.state->allowance = least;
 }

@@ -16,7 +16,7 @@ struct ExpandedRows {
     for (int h = 0; h < 2; ++h) {
       const i64 m = first + 8 * h < p.m ? first + 8 * h : p.m - 1;
 #pragma unroll
-      for (int c = 0; c < CHUNKS; ++c) x[c][h] = ((const u32*)p.x)[(m * CHUNKS + c) * 4 + threadIdx.x % 4];
+      for (int c = 0; c < CHUNKS; ++c) x[c][h] = ((const u32*)p.x.points)[(m * CHUNKS + c) * 4 + threadIdx.x % 4];
     }
   }
 };

@@ -7,8 +7,8 @@
 #include "pairs/store_pair.cuh"
 
 MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
-  const float* x = (const float*)a.x + m / MERCER_PANEL * a.k * MERCER_PANEL + m % MERCER_PANEL;
-  const float* z = (const float*)a.z + n / MERCER_PANEL * a.k * MERCER_PANEL + n % MERCER_PANEL;
+  const float* x = (const float*)a.x.points + m / MERCER_PANEL * a.k * MERCER_PANEL + m % MERCER_PANEL;
+  const float* z = (const float*)a.z.points + n / MERCER_PANEL * a.k * MERCER_PANEL + n % MERCER_PANEL;
   double sum = 0;
 #pragma unroll 8
   for (int k = threadIdx.x % 32; k < a.k; k += 32)
@@ -20,9 +20,9 @@ MERCER_INLINE double direct_sum(const PairArguments& a, i64 m, i64 n) {
 
 // All blocks of the grid, a warp a pair: a short list goes to as many warps.
 MERCER_STEP void repair_listed(const PairArguments& a) {
-  const u32 warps = gridDim.x * (blockDim.x / 32), count = a.mixed->listed;
+  const u32 warps = gridDim.x * (blockDim.x / 32), count = a.mixed.state->listed;
   for (u32 at = (blockIdx.x * blockDim.x + threadIdx.x) / 32; at < count; at += warps) {
-    const i64 m = (i64)(a.repairs[at] >> 32), n = (i64)(u32)a.repairs[at];
+    const i64 m = (i64)(a.mixed.repairs[at] >> 32), n = (i64)(u32)a.mixed.repairs[at];
     const REAL sum = (REAL)direct_sum(a, m, n);
     if (threadIdx.x % 32 == 0) store_pair(a, sum, m, n);
   }

@@ -85,9 +85,9 @@ static __device__ __noinline__ void store_again(u64 marked, const PairArguments&
     for (int p = 0; p < OUTPUTS; ++p) {
       OUT value;
       convert(value, outputs[p]);
-      OUT* const plane = out + p * a.out_plane;
-      plane[pair.m * a.out_row + pair.n * a.out_col] = value;
-      if (a.symmetric) plane[pair.n * a.out_row + pair.m * a.out_col] = value;
+      OUT* const plane = out + p * a.out.plane;
+      plane[pair.m * a.out.row + pair.n * a.out.column] = value;
+      if (a.symmetric) plane[pair.n * a.out.row + pair.m * a.out.column] = value;
     }
   });
 }

@@ -58,8 +58,8 @@ struct SliceOperands<true> {
 
 static __device__ __noinline__ void list_pair(const PairArguments& a, i64 m, i64 n) {
   if (m >= a.m || n >= a.n || (a.symmetric && n < m)) return;
-  const u32 at = atomicAdd(&a.mixed->listed, 1u);
-  if (at < a.mixed->capacity) a.repairs[at] = (u64)m << 32 | (u64)n;
+  const u32 at = atomicAdd(&a.mixed.state->listed, 1u);
+  if (at < a.mixed.state->capacity) a.mixed.repairs[at] = (u64)m << 32 | (u64)n;
 }
 
 // The worst error of a tile's points from `first` on: quantise.cuh leaves a number of each 32 after the points'.
@@ -74,31 +74,31 @@ MERCER_INLINE float worst_of_points(const float* worst, i64 first) {
 // Sums of integers become sums of values, in products by the parameter that they are multiplied with; those that may
 // have lost too much are listed, where any can. A point is not listed with itself.
 MERCER_STEP void to_values(Accumulators& acc, const PairArguments& a, const TilePlace& place, const Position& at) {
-  const float step = a.mixed->step;
+  const float step = a.mixed.state->step;
   if (CONSUMER != 0 && RATE_SLOT >= 0) return;
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i)
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) acc.value[i][j][0] *= step;
   if (CONSUMER != 0) return;
-  const float allowance = HAS_ALLOWANCE ? a.mixed->allowance : 0;
+  const float allowance = HAS_ALLOWANCE ? a.mixed.state->allowance : 0;
   if (HAS_ALLOWANCE) {
     // The least sum and the worst errors of the tile's points tell most threads that none of their pairs is doubtful.
     float least = acc.value[0][0][0], errors = 0;
 #pragma unroll
     for (int pair = 1; pair < THREAD_M * THREAD_N; ++pair)
       least = fminf(least, acc.value[pair / THREAD_N][pair % THREAD_N][0]);
-    errors += worst_of_points<TILE_M>(a.x_errors + a.x_ld, place.m0);
-    errors += worst_of_points<TILE_N>(a.z_errors + a.z_ld, place.n0);
+    errors += worst_of_points<TILE_M>(a.x.errors + a.x.ld, place.m0);
+    errors += worst_of_points<TILE_N>(a.z.errors + a.z.ld, place.n0);
     if (!is_doubtful(errors, least, allowance)) return;
   }
   float z_errors[THREAD_N];
 #pragma unroll
-  for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z_errors[place.n0 + col_of(at, j)];
+  for (int j = 0; j < THREAD_N; ++j) z_errors[j] = a.z.errors[place.n0 + col_of(at, j)];
   u64 doubtful = 0;
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) {
-    const float x_error = a.x_errors[place.m0 + row_of(at, i)];
+    const float x_error = a.x.errors[place.m0 + row_of(at, i)];
 #pragma unroll
     for (int j = 0; j < THREAD_N; ++j) {
       if (is_doubtful(x_error + z_errors[j], acc.value[i][j][0], allowance)) doubtful |= (u64)1 << (i * THREAD_N + j);
@@ -107,6 +107,6 @@ MERCER_STEP void to_values(Accumulators& acc, const PairArguments& a, const Tile
   for (; doubtful; doubtful &= doubtful - 1) {
     const int pair = __ffsll((long long)doubtful) - 1;
     const i64 m = place.m0 + row_of(at, pair / THREAD_N), n = place.n0 + col_of(at, pair % THREAD_N);
-    if (a.x != a.z || m != n) list_pair(a, m, n);
+    if (a.x.points != a.z.points || m != n) list_pair(a, m, n);
   }
 }

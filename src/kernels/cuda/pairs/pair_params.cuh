@@ -5,6 +5,6 @@
 #include "common/prelude.cuh"
 
 MERCER_INLINE const REAL* params_of(const PairArguments& a, i64 item) {
-  if (NUMBERS) return (const REAL*)a.numbers;
-  return a.params ? (const REAL*)a.params + item * a.param_count : (const REAL*)a.numbers;
+  if (NUMBERS) return (const REAL*)a.params.numbers;
+  return a.params.values ? (const REAL*)a.params.values + item * a.params.count : (const REAL*)a.params.numbers;
 }

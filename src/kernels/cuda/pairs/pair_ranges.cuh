@@ -12,7 +12,7 @@ MERCER_INLINE bool join_ranges(Accumulators& acc, const PairArguments& a, const 
   __shared__ u32 before;
   constexpr int kStates = THREAD_M * THREAD_N * STATES;
   volatile REAL* const ranges =
-      (volatile REAL*)a.range_states + (i64)block.place * a.ranges * (kStates * THREADS) + threadIdx.x;
+      (volatile REAL*)a.ranges.states + (i64)block.place * a.ranges.count * (kStates * THREADS) + threadIdx.x;
   volatile REAL* const own = ranges + (i64)block.range * (kStates * THREADS);
 #pragma unroll
   for (int i = 0; i < kStates; ++i) {
@@ -21,9 +21,9 @@ MERCER_INLINE bool join_ranges(Accumulators& acc, const PairArguments& a, const 
   }
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) before = atomicAdd(a.range_arrived + block.place, 1u);
+  if (threadIdx.x == 0) before = atomicAdd(a.ranges.arrived + block.place, 1u);
   __syncthreads();
-  if (before + 1 < (u32)a.ranges) return false;
+  if (before + 1 < (u32)a.ranges.count) return false;
   __threadfence();
 #pragma unroll
   for (int i = 0; i < kStates; ++i) {
@@ -31,7 +31,7 @@ MERCER_INLINE bool join_ranges(Accumulators& acc, const PairArguments& a, const 
     acc.value[pair / THREAD_N][pair % THREAD_N][i % STATES] = ranges[i * THREADS];
   }
 #pragma unroll 1
-  for (int range = 1; range < a.ranges; ++range) {
+  for (int range = 1; range < a.ranges.count; ++range) {
     volatile REAL* const next = ranges + (i64)range * (kStates * THREADS);
 #pragma unroll
     for (int pair = 0; pair < THREAD_M * THREAD_N; ++pair) {

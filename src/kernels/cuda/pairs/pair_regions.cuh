@@ -11,11 +11,11 @@
 // Whether region `place` is to be computed again. Pairs that an area's list had no room for are in marked regions too.
 MERCER_INLINE bool is_wanted_region(const PairArguments& a, i64 place) {
   if (a.symmetric && place % a.tiles_n < place / a.tiles_n) return false;
-  const u32 strips = a.marks[place];  // asked for together with what decides
-  if (!products_stand(*a.split)) return true;
+  const u32 strips = a.split.marks[place];  // asked for together with what decides
+  if (!products_stand(*a.split.state)) return true;
   if ((strips & 0x02020202u) != 0) return true;
   const u32 area = area_of(a, place / a.tiles_n * MERCER_REGION, place % a.tiles_n * MERCER_REGION);
-  return strips != 0 && a.area_counts[area] > a.area_capacity;
+  return strips != 0 && a.split.area_counts[area] > a.split.area_capacity;
 }
 
 // The place of a region in the order of find_place: eight rows of tiles go together through n.

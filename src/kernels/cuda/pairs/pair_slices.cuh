@@ -184,11 +184,11 @@ MERCER_INLINE void find_sources(Block& b, const PairArguments& a) {
 // Blocks that follow one another have the ranges of one tile; returns its place.
 template <class Place>
 MERCER_INLINE u32 take_range(Place& b, const PairArguments& a, u32 place) {
-  b.range = place % a.ranges;
-  b.place = place / a.ranges;
-  b.first_k = b.range * a.range_length;
-  b.end_k = a.k - b.first_k < a.range_length ? a.k : b.first_k + a.range_length;
-  return b.place + (u32)a.first_place;
+  b.range = place % a.ranges.count;
+  b.place = place / a.ranges.count;
+  b.first_k = b.range * a.ranges.length;
+  b.end_k = a.k - b.first_k < a.ranges.length ? a.k : b.first_k + a.ranges.length;
+  return b.place + (u32)a.ranges.first_place;
 }
 
 // Blocks are numbered so that eight tiles of m go together through n: those that run at the same time share panels in
@@ -209,14 +209,14 @@ MERCER_INLINE void find_place(Block& b, const PairArguments& a, u32 place) {
   b.end_tile = (int)(ONE_TILE ? b.column + 1 : a.tiles_n * (b.column + 1) / a.splits);
   // Nothing of a symmetric matrix lies below the diagonal.
   if (CONSUMER == STORE && a.symmetric && b.first_tile < b.m0 / TILE_N) b.first_tile = (int)(b.m0 / TILE_N);
-  b.x_set = batch_offset(a.groups, a.x_step, b.group);
-  b.z_set = batch_offset(a.groups, a.z_step, b.group);
-  b.item = batch_offset(a.groups, a.item_step, b.group);
+  b.x_set = batch_offset(a.groups, a.x.step, b.group);
+  b.z_set = batch_offset(a.groups, a.z.step, b.group);
+  b.item = batch_offset(a.groups, a.params.step, b.group);
   b.x_panel = (i64)panel_rows(a.k) * WORDS_X * PANEL_POINTS;
   b.z_panel = (i64)panel_rows(a.k) * WORDS_Z * PANEL_POINTS;
-  b.x = (const REAL*)a.x + (b.x_set * (a.x_ld / PANEL_POINTS) + b.m0 / PANEL_POINTS) * b.x_panel +
+  b.x = (const REAL*)a.x.points + (b.x_set * (a.x.ld / PANEL_POINTS) + b.m0 / PANEL_POINTS) * b.x_panel +
         b.m0 % PANEL_POINTS;
-  b.z = (const REAL*)a.z + b.z_set * (a.z_ld / PANEL_POINTS) * b.z_panel;
+  b.z = (const REAL*)a.z.points + b.z_set * (a.z.ld / PANEL_POINTS) * b.z_panel;
   const int features = RANGES ? (int)b.end_k - (int)b.first_k : FEATURES;
   b.left = b.first_tile < b.end_tile ? (b.end_tile - b.first_tile) * ((features + TILE_K - 1) / TILE_K) : 0;
   b.tile = b.first_tile;
@@ -236,10 +236,10 @@ MERCER_INLINE void copy_slice(Block& b, const PairArguments& a, REAL* shared, u6
   REAL* slice = shared + b.stage * SLICE;
   const REAL *x = b.next_x, *z = b.next_z;
   if constexpr (DIRECT) {
-    copy_points<X_STREAMS, TILE_M, PANEL_X>(slice, (const POINT*)a.x + b.x_set, b.m0, a.m, a.x_point, a.x_feature,
-                                            b.copy_k, depth);
-    copy_points<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, (const POINT*)a.z + b.z_set, (i64)b.tile * TILE_N, a.n,
-                                            a.z_point, a.z_feature, b.copy_k, depth);
+    copy_points<X_STREAMS, TILE_M, PANEL_X>(slice, (const POINT*)a.x.points + b.x_set, b.m0, a.m, a.x.point,
+                                            a.x.feature, b.copy_k, depth);
+    copy_points<Z_STREAMS, TILE_N, PANEL_Z>(slice + SLICE_X, (const POINT*)a.z.points + b.z_set, (i64)b.tile * TILE_N,
+                                            a.n, a.z.point, a.z.feature, b.copy_k, depth);
   } else if constexpr (BULK) {
     const u32 barrier = shared_address(full + b.stage);
     barrier_expect(barrier, depth * (WORDS_X * TILE_M + WORDS_Z * TILE_N) * sizeof(REAL));

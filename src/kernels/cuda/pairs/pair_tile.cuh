@@ -45,14 +45,14 @@ MERCER_INLINE void finish_sums(Sums& acc, const Arguments& a, const TilePlace& p
 template <class Arguments>
 MERCER_INLINE void store_members(Accumulators& acc, const Arguments& a, const Block& block, const TilePlace& place,
                                  REAL* scratch) {
-  OUT* out = (OUT*)a.out + batch_offset(a.groups, a.out_step, block.group);
+  OUT* out = (OUT*)a.out.data + batch_offset(a.groups, a.out.step, block.group);
   if constexpr (NUMBERS) {
     store_tile(acc, a, params_of(a, 0), out, place, scratch);
   } else {
 #pragma unroll 1
-    for (i64 member = 0; member < a.member_count; ++member)
-      store_tile(acc, a, params_of(a, block.item + batch_offset(a.members, a.member_item_step, member)),
-                 out + batch_offset(a.members, a.member_out_step, member), place, scratch);
+    for (i64 member = 0; member < a.members.count; ++member)
+      store_tile(acc, a, params_of(a, block.item + batch_offset(a.members.axes, a.members.item_step, member)),
+                 out + batch_offset(a.members.axes, a.members.out_step, member), place, scratch);
   }
 }
 
@@ -62,8 +62,8 @@ template <class Arguments>
 MERCER_INLINE bool asked(const Arguments& a) {
   if constexpr (MIXED || DIFFERENCES) {
     const bool stands =
-        a.mixed != nullptr && (CONSUMER == 0 ? mixed_stands(*a.mixed) : products_allowed(*a.mixed));
-    return DIFFERENCES ? !stands && have_pieces(*a.x_range, *a.z_range) : stands == (MIXED == 1);
+        a.mixed.state != nullptr && (CONSUMER == 0 ? mixed_stands(*a.mixed.state) : products_allowed(*a.mixed.state));
+    return DIFFERENCES ? !stands && have_pieces(*a.x.range, *a.z.range) : stands == (MIXED == 1);
   }
   return true;
 }
@@ -83,7 +83,7 @@ MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const
     if (!answer) return;
   }
   if constexpr (EXPANDED != 0)
-    if (a.expanded->stands != (EXPANDED == 1)) return;
+    if (a.expanded.state->stands != (EXPANDED == 1)) return;
   __shared__ __align__(16) float zeros[4];
   if constexpr (ZERO_IDENTITY)
     if (threadIdx.x < 4) zeros[threadIdx.x] = 0;
@@ -123,11 +123,11 @@ MERCER_INLINE void run_block(const Arguments& a, u32 place_of_block, REAL* const
   if constexpr (kAsksLate)
     if (!answer) return;
   REAL step = 1;
-  if constexpr (MIXED == 1 && CONSUMER != 0) step = a.mixed->step;
+  if constexpr (MIXED == 1 && CONSUMER != 0) step = a.mixed.state->step;
   Fold fold;
   start(fold);
   const REAL* v = nullptr;
-  if constexpr (CONSUMER == 1) v = (const REAL*)a.v + batch_offset(a.groups, a.v_step, block.group);
+  if constexpr (CONSUMER == 1) v = (const REAL*)a.v.data + batch_offset(a.groups, a.v.step, block.group);
   const int end_tile = block.end_tile;
   for (int tile = block.first_tile; tile < end_tile; ++tile) {
     Sums acc;
@@ -232,15 +232,15 @@ MERCER_INLINE void run_places(const Arguments& a, REAL* const shared) {
 template <class Arguments>
 MERCER_INLINE void run_few_blocks(const Arguments& a, REAL* const shared) {
   if constexpr (REPAIRS)
-    if (mixed_stands(*a.mixed)) return repair_listed(a);
+    if (mixed_stands(*a.mixed.state)) return repair_listed(a);
   if constexpr (DIFFERENCES != 0)
-    if (have_pieces(*a.x_range, *a.z_range)) return;
+    if (have_pieces(*a.x.range, *a.z.range)) return;
   if constexpr (BY_TURNS && CONSUMER == 1) {
     Arguments pass = a;
-    for (; pass.columns > 0; pass.columns -= COLUMNS) {
+    for (; pass.v.columns > 0; pass.v.columns -= COLUMNS) {
       run_places(pass, shared);
-      pass.v = (const REAL*)pass.v + COLUMNS * pass.v_ld;
-      pass.out = (REAL*)pass.out + COLUMNS * pass.partial_ld;
+      pass.v.data = (const REAL*)pass.v.data + COLUMNS * pass.v.ld;
+      pass.out.data = (REAL*)pass.out.data + COLUMNS * pass.out.partial_ld;
     }
   } else {
     run_places(a, shared);
@@ -254,7 +254,7 @@ MERCER_INLINE void run_tile(const Arguments& a, REAL* const shared) {
     run_regions(a, [&](u32 place) { run_block<Accumulators>(a, place, shared); });
   } else {
     if constexpr (FALLBACK || DOUBLE_PRODUCTS)
-      if (products_stand(*a.split) != DOUBLE_PRODUCTS) return;
+      if (products_stand(*a.split.state) != DOUBLE_PRODUCTS) return;
     if constexpr (FEW_BLOCKS)
       run_few_blocks(a, shared);
     else

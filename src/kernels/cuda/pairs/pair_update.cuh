@@ -200,23 +200,23 @@ MERCER_INLINE void add_totals(Accumulators& acc, const volatile REAL (&totals)[W
 
 MERCER_INLINE void load_row(REAL (&row)[ROW_SLOTS + 1], const PairArguments& a, i64 x_set, i64 m) {
 #pragma unroll
-  for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.row)[(x_set * ROW_SLOTS + s) * a.x_ld + m];
+  for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.x.user)[(x_set * ROW_SLOTS + s) * a.x.ld + m];
 }
 MERCER_INLINE void load_col(REAL (&col)[COL_SLOTS + 1], const PairArguments& a, i64 z_set, i64 n) {
 #pragma unroll
-  for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[(z_set * COL_SLOTS + s) * a.z_ld + n];
+  for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.z.user)[(z_set * COL_SLOTS + s) * a.z.ld + n];
 }
 MERCER_INLINE void load_points(PointValues& points, const PairArguments& a, i64 x_set, i64 z_set, i64 m0, i64 n0,
                                const Position& at) {
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) {
     load_row(points.row[i], a, x_set, m0 + row_of(at, i));
-    points.i[i] = (REAL)(m0 + row_of(at, i) + a.i_offset);
+    points.i[i] = (REAL)(m0 + row_of(at, i) + a.x.offset);
   }
 #pragma unroll
   for (int j = 0; j < THREAD_N; ++j) {
     load_col(points.col[j], a, z_set, n0 + col_of(at, j));
-    points.j[j] = (REAL)(n0 + col_of(at, j) + a.j_offset);
+    points.j[j] = (REAL)(n0 + col_of(at, j) + a.z.offset);
   }
 }
 
@@ -231,9 +231,9 @@ MERCER_INLINE void read_planes(Accumulators& acc, const PairArguments& a, const 
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) {
     const i64 m = place.m0 + row_of(at, i);
-    const REAL* row = (const REAL*)a.planes + (m < a.m ? m : a.m - 1) * a.plane_ld;
+    const REAL* row = (const REAL*)a.planes.data + (m < a.m ? m : a.m - 1) * a.planes.ld;
 #pragma unroll
-    for (int p = 0; p < PLANES; ++p, row += a.plane_step)
+    for (int p = 0; p < PLANES; ++p, row += a.planes.step)
 #pragma unroll
       for (int j = 0; j < THREAD_N; j += VECTOR_N) {
         const i64 n = place.n0 + col_of(at, j);
@@ -277,5 +277,5 @@ MERCER_INLINE void epilogue_of(REAL (&outputs)[OUTPUTS], const REAL* own, int pa
   load_col(col, a, place.z_set, n);
 #pragma unroll
   for (int s = 0; s < STATES; ++s) states[s] = own[(pair * (STATES + (STATES == 0)) + s) * THREADS];
-  epilogue(outputs, states, row, col, params, (REAL)(m + a.i_offset), (REAL)(n + a.j_offset), (REAL)a.features);
+  epilogue(outputs, states, row, col, params, (REAL)(m + a.x.offset), (REAL)(n + a.z.offset), (REAL)a.features);
 }

@@ -20,7 +20,7 @@ MERCER_INLINE void add_terms(REAL (&part)[1], const PairArguments& a, const Pack
 // Features k … k + 3 of a point.
 MERCER_INLINE Pack<REAL, 4> four_values(const PairArguments& a, const void* rows, const void* panels, i64 point,
                                          int k) {
-  if (ROWS) return load_constant((const Pack<REAL, 4>*)((const REAL*)rows + point * a.row_length + k));
+  if (ROWS) return load_constant((const Pack<REAL, 4>*)((const REAL*)rows + point * a.split.row_length + k));
   const REAL* panel = (const REAL*)panels + point / MERCER_PANEL * a.k * MERCER_PANEL + point % MERCER_PANEL;
   Pack<REAL, 4> values;
 #pragma unroll
@@ -44,9 +44,9 @@ MERCER_INLINE void direct_sums(double (&sums)[COUNT], const PairArguments& a, i6
       Pack<REAL, 4> x[AT_ONCE], z[COUNT][AT_ONCE];
 #pragma unroll
       for (int l = 0; l < AT_ONCE; ++l) {
-        x[l] = four_values(a, a.x_rows, a.x, m, k + (first + l) * kStep);
+        x[l] = four_values(a, a.x.rows, a.x.points, m, k + (first + l) * kStep);
 #pragma unroll
-        for (int c = 0; c < COUNT; ++c) z[c][l] = four_values(a, a.z_rows, a.z, n[c], k + (first + l) * kStep);
+        for (int c = 0; c < COUNT; ++c) z[c][l] = four_values(a, a.z.rows, a.z.points, n[c], k + (first + l) * kStep);
       }
 #pragma unroll
       for (int c = 0; c < COUNT; ++c)
@@ -58,11 +58,11 @@ MERCER_INLINE void direct_sums(double (&sums)[COUNT], const PairArguments& a, i6
   }
 #pragma unroll 1
   for (; k < a.features; k += kStep) {
-    const Pack<REAL, 4> x = four_values(a, a.x_rows, a.x, m, k);
+    const Pack<REAL, 4> x = four_values(a, a.x.rows, a.x.points, m, k);
 #pragma unroll
     for (int c = 0; c < COUNT; ++c) {
       REAL part[1] = {0};
-      add_terms(part, a, x, four_values(a, a.z_rows, a.z, n[c], k), k);
+      add_terms(part, a, x, four_values(a, a.z.rows, a.z.points, n[c], k), k);
       sums[c] += part[0];
     }
   }

@@ -30,21 +30,21 @@ struct GuardedPoint {
 };
 MERCER_INLINE GuardedPoint<X_STREAMS> guarded_x(const PairArguments& a, const GuardedPair& pair) {
   if constexpr (GUARD_SOURCE == GUARD_POINTS)
-    return {(const GuardPoint*)a.x + pair.x_set + pair.m * a.x_point, a.x_feature};
+    return {(const GuardPoint*)a.x.points + pair.x_set + pair.m * a.x.point, a.x.feature};
   else if constexpr (GUARD_SOURCE == GUARD_ROWS)
-    return {(const GuardPoint*)a.x_rows + pair.m * a.row_length, 1};
+    return {(const GuardPoint*)a.x.rows + pair.m * a.split.row_length, 1};
   else
-    return GuardedPoint<X_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.x_rows : a.x, a, pair.x_set, a.x_ld,
-                                              pair.m);
+    return GuardedPoint<X_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.x.rows : a.x.points, a, pair.x_set,
+                                              a.x.ld, pair.m);
 }
 MERCER_INLINE GuardedPoint<Z_STREAMS> guarded_z(const PairArguments& a, const GuardedPair& pair) {
   if constexpr (GUARD_SOURCE == GUARD_POINTS)
-    return {(const GuardPoint*)a.z + pair.z_set + pair.n * a.z_point, a.z_feature};
+    return {(const GuardPoint*)a.z.points + pair.z_set + pair.n * a.z.point, a.z.feature};
   else if constexpr (GUARD_SOURCE == GUARD_ROWS)
-    return {(const GuardPoint*)a.z_rows + pair.n * a.row_length, 1};
+    return {(const GuardPoint*)a.z.rows + pair.n * a.split.row_length, 1};
   else
-    return GuardedPoint<Z_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.z_rows : a.z, a, pair.z_set, a.z_ld,
-                                              pair.n);
+    return GuardedPoint<Z_STREAMS>::in_panels(GUARD_SOURCE == GUARD_VALUES ? a.z.rows : a.z.points, a, pair.z_set,
+                                              a.z.ld, pair.n);
 }
 
 // Sums of equal points are 0, and stand.
@@ -146,12 +146,12 @@ MERCER_INLINE void mark_values(REAL (&outputs)[OUTPUTS], const PairArguments& a,
 template <int LANES>
 MERCER_INLINE void safe_values(REAL (&outputs)[OUTPUTS], const PairArguments& a, const REAL* params,
                                const GuardedPair& pair) {
-  const REAL i = (REAL)(pair.m + a.i_offset), j = (REAL)(pair.n + a.j_offset), features = (REAL)a.features;
+  const REAL i = (REAL)(pair.m + a.x.offset), j = (REAL)(pair.n + a.z.offset), features = (REAL)a.features;
   REAL row[ROW_SLOTS + 1], col[COL_SLOTS + 1];
 #pragma unroll
-  for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.row)[(pair.x_set * ROW_SLOTS + s) * a.x_ld + pair.m];
+  for (int s = 0; s < ROW_SLOTS; ++s) row[s] = ((const REAL*)a.x.user)[(pair.x_set * ROW_SLOTS + s) * a.x.ld + pair.m];
 #pragma unroll
-  for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.col)[(pair.z_set * COL_SLOTS + s) * a.z_ld + pair.n];
+  for (int s = 0; s < COL_SLOTS; ++s) col[s] = ((const REAL*)a.z.user)[(pair.z_set * COL_SLOTS + s) * a.z.ld + pair.n];
   REAL largest[NORMS] = {}, scales[2 * NORMS], acc[SAFE_STATES];
   const int lane = LANES == 1 ? 0 : threadIdx.x % 32;
   for_features<LANES>(a, pair, lane, [&](const REAL* xs, const REAL* zs, REAL w) {

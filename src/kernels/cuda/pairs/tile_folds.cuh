@@ -50,7 +50,7 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
 MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 m0, i64 split, i64 group,
                           const Position& at) {
   FoldState* states = (FoldState*)shared;
-  const i64 first = (group * a.splits + split) * a.partial_ld;
+  const i64 first = (group * a.splits + split) * a.out.partial_ld;
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) {
     __syncthreads();
@@ -60,7 +60,7 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
       FoldState state = states[at.ty * THREADS_N];
       for (int t = 1; t < THREADS_N; ++t) merge(state, states[at.ty * THREADS_N + t]);
       const i64 m = m0 + row_of(at, i);
-      if (m < a.m) ((FoldState*)a.out)[first + m] = state;
+      if (m < a.m) ((FoldState*)a.out.data)[first + m] = state;
     }
   }
 }

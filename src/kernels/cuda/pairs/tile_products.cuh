@@ -88,7 +88,7 @@ MERCER_INLINE bool writes_scattered_row() {
 // Columns that there are not repeat the last one; nobody stores them.
 MERCER_INLINE void load_weights(REAL (&weights)[THREAD_N], const PairArguments& a, const REAL* v, int e, i64 n0,
                                 const Position& at) {
-  const REAL* column = COLUMNS == 1 ? v + n0 : v + (e < a.columns ? e : a.columns - 1) * a.v_ld + n0;
+  const REAL* column = COLUMNS == 1 ? v + n0 : v + (e < a.v.columns ? e : a.v.columns - 1) * a.v.ld + n0;
 #pragma unroll
   for (int j = 0; j < THREAD_N; j += VECTOR_N) {
     const Pack<REAL, VECTOR_N> pack = *(const Pack<REAL, VECTOR_N>*)(column + col_of(at, j));
@@ -153,11 +153,11 @@ MERCER_INLINE void fold_tile(Fold& fold, const Accumulators& acc, const PairArgu
 MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 m0, i64 split, i64 group,
                           const Position& at) {
   promote(fold);
-  REAL* partial = (REAL*)a.out + (group * a.splits + split) * a.partial_columns * a.partial_ld;
+  REAL* partial = (REAL*)a.out.data + (group * a.splits + split) * a.v.partial_columns * a.out.partial_ld;
   const int strips = THREADS_N / 8, strip = at.tx / 8;
 #pragma unroll
   for (int e = 0; e < COLUMNS; ++e) {
-    if (e >= a.columns) break;
+    if (e >= a.v.columns) break;
     __syncthreads();
     if (SCATTERED) {
       if (writes_scattered_row()) shared[strip * TILE_M + row_of(at, scattered_row())] = fold.total[0][e];
@@ -174,8 +174,8 @@ MERCER_INLINE void finish(Fold& fold, const PairArguments& a, REAL* shared, i64 
     for (int r = threadIdx.x; r < TILE_M; r += THREADS) {
       REAL sum = shared[r];
       for (int s = 1; s < strips; ++s) sum += shared[s * TILE_M + r];
-      if constexpr (EXPANDED == 1) sum *= a.row_factors[m0 + r];
-      if (m0 + r < a.m) partial[e * a.partial_ld + m0 + r] = sum;
+      if constexpr (EXPANDED == 1) sum *= a.expanded.row_factors[m0 + r];
+      if (m0 + r < a.m) partial[e * a.out.partial_ld + m0 + r] = sum;
     }
   }
 }

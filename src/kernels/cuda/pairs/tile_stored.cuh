@@ -25,8 +25,8 @@ static __device__ __noinline__ void store_rows(const PairArguments& a, const REA
     for (int p = 0; p < OUTPUTS; ++p) {
       OUT value;
       convert(value, outputs[p]);
-      out[p * a.out_plane + m * a.out_row + n * a.out_col] = value;
-      if (mirror && n != m) out[p * a.out_plane + n * a.out_row + m * a.out_col] = value;
+      out[p * a.out.plane + m * a.out.row + n * a.out.column] = value;
+      if (mirror && n != m) out[p * a.out.plane + n * a.out.row + m * a.out.column] = value;
     }
   }
 }
@@ -38,7 +38,7 @@ static __device__ __noinline__ void store_rows(const PairArguments& a, const REA
 MERCER_INLINE void store_whole(const Accumulators& acc, const PairArguments& a, const REAL* params, OUT* out,
                                const TilePlace& place) {
   const Position at = position();
-  OUT* row = out + (place.m0 + row_of(at, 0)) * a.out_row + place.n0 + col_of(at, 0);
+  OUT* row = out + (place.m0 + row_of(at, 0)) * a.out.row + place.n0 + col_of(at, 0);
   REAL own[PARAMS + 1];
 #pragma unroll
   for (int p = 0; p < PARAMS; ++p) own[p] = params[p];
@@ -47,7 +47,7 @@ MERCER_INLINE void store_whole(const Accumulators& acc, const PairArguments& a, 
   Pack<OUT, VECTOR_M> columns[OUTPUTS * THREAD_N];
 #pragma unroll
   for (int i = 0; i < THREAD_M; ++i) {
-    if (i > 0) row += (row_of(at, i) - row_of(at, i - 1)) * a.out_row;
+    if (i > 0) row += (row_of(at, i) - row_of(at, i - 1)) * a.out.row;
 #pragma unroll
     for (int j0 = 0; j0 < THREAD_N; j0 += VECTOR_N) {
       Pack<OUT, VECTOR_N> pack[OUTPUTS];
@@ -63,16 +63,15 @@ MERCER_INLINE void store_whole(const Accumulators& acc, const PairArguments& a, 
         }
       }
 #pragma unroll
-      for (int p = 0; p < OUTPUTS; ++p)
-        store_pack(row + p * a.out_plane + (col_of(at, j0) - col_of(at, 0)), pack[p]);
+      for (int p = 0; p < OUTPUTS; ++p) store_pack(row + p * a.out.plane + (col_of(at, j0) - col_of(at, 0)), pack[p]);
     }
     if (i % VECTOR_M != VECTOR_M - 1 || !a.symmetric) continue;
-    OUT* column = out + place.m0 + row_of(at, i - (VECTOR_M - 1)) + place.n0 * a.out_row;
+    OUT* column = out + place.m0 + row_of(at, i - (VECTOR_M - 1)) + place.n0 * a.out.row;
 #pragma unroll
     for (int p = 0; p < OUTPUTS; ++p)
 #pragma unroll
       for (int j = 0; j < THREAD_N; ++j)
-        store_pack(column + p * a.out_plane + col_of(at, j) * a.out_row, columns[p * THREAD_N + j]);
+        store_pack(column + p * a.out.plane + col_of(at, j) * a.out.row, columns[p * THREAD_N + j]);
   }
 }
 
@@ -80,9 +79,9 @@ MERCER_INLINE void store_values(const Accumulators& acc, const PairArguments& a,
                                 const TilePlace& place, REAL* scratch) {
   if constexpr (HAS_FAST_PATH) {
     constexpr int kLongest = VECTOR_N > VECTOR_M ? VECTOR_N : VECTOR_M;
-    const bool whole = place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n && a.out_col == 1 &&
-                       a.out_row % kLongest == 0 && (u64)out % (kLongest * sizeof(OUT)) == 0 &&
-                       (OUTPUTS == 1 || a.out_plane % kLongest == 0);
+    const bool whole = place.m0 + TILE_M <= a.m && place.n0 + TILE_N <= a.n && a.out.column == 1 &&
+                       a.out.row % kLongest == 0 && (u64)out % (kLongest * sizeof(OUT)) == 0 &&
+                       (OUTPUTS == 1 || a.out.plane % kLongest == 0);
     if (whole && (!a.symmetric || place.n0 >= place.m0 + TILE_M)) return store_whole(acc, a, params, out, place);
   }
   // The slices are done with: their memory is scratch.
