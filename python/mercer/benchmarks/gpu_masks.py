@@ -15,7 +15,8 @@ from .gpu_data import Case
 from .gpu_result import GpuLine
 from .gpu_settings import GpuSettings
 
-MASKS = {
+#: Name -> the condition in a formula, and whether (i, j) of n points is kept.
+MASKS: dict[str, tuple[str, Callable[[Any, Any, int], Any]]] = {
     "triangle": ("j <= i", lambda i, j, n: j <= i),
     "band": ("abs(i-j) < width", lambda i, j, n: (i - j).abs() < n // 20),
 }

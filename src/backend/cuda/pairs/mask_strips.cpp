@@ -204,7 +204,8 @@ std::vector<MaskStrip> mask_strips(const plan::PairMask& mask, const PairJob& jo
   if (params.empty() && mask.reads(ir::Op::param)) return {};
   const std::int64_t m = job.x.count, n = job.z.count;
   OpenPairs open(mask, job, std::move(params), left_out);
-  const std::int64_t blocks = ceil_div(m, kStripPoints), most = most_strips(blocks, work.all(job) / strip_cost(job, work));
+  const std::int64_t blocks = ceil_div(m, kStripPoints);
+  const std::int64_t most = most_strips(blocks, work.all(job) / strip_cost(job, work));
   const std::int64_t unit = kStripPoints * ceil_div(ceil_div(n, kStripPoints), kColumnUnits);
   std::vector<MaskStrip> fine, best;
   for (std::int64_t s = 0; s < most; ++s)
