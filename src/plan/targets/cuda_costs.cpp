@@ -31,7 +31,7 @@ constexpr Costs kH200{
     .by_warps = 0,
     .part_bytes = kPartBytes,
     .mask_strip = 4.4e6,  // 20 us
-    .mask_byte = 7,       // 3e13 operations and 4.3e12 bytes a second
+    .mask_byte = 7,  // 3e13 operations and 4.3e12 bytes a second
     .stored_call = 0.12,
     .stored_least_points = 64,  // half of a tile
     .stored_columns = 312,

@@ -422,8 +422,8 @@ struct FieldOfItem {
     std::int64_t bytes = 0;
     for (const MaskStrip& strip : masked.strips())
       bytes = std::max(bytes, scratch_bytes(part_of(one, strip), [&](const PairJob& part, Workspace& rehearsed) {
-        run(part, part_of(own, one, strip), rehearsed, 0);
-      }));
+                         run(part, part_of(own, one, strip), rehearsed, 0);
+                       }));
     workspace.reuse();
     workspace.add(flags);
     workspace.add(bytes);
@@ -455,8 +455,8 @@ void gradient(const PairKernels* pairs, const FieldKernels* field, const PairJob
     const FieldJob own = at(operands, job, index);
     MaskedField masked(pairs, field, one, own);
     const FieldOfItem whole{pairs, field, extra, in_place};
-    const bool goes_on = masked.strips().empty() ? whole.run(one, own, workspace, 0)
-                                                 : whole.run_strips(one, own, masked, workspace);
+    const bool goes_on =
+        masked.strips().empty() ? whole.run(one, own, workspace, 0) : whole.run_strips(one, own, masked, workspace);
     if (!goes_on) return;
   }
 }

@@ -68,15 +68,17 @@ MaskedField::MaskedField(const PairKernels* pairs, const FieldKernels* field, co
   if (!mask) return;
   strips_ = mask_strips(mask, job, number_values(param_plan(plan), job), LeftOut{}, work);
   if (strips_.empty()) return;
-  coef_ = {operands.coef.array, job.z.count, operands.outputs, operands.coef.col_stride, operands.coef.row_stride,
-           kStripPoints};
+  coef_ = {operands.coef.array,      job.z.count, operands.outputs, operands.coef.col_stride,
+           operands.coef.row_stride, kStripPoints};
   rows_ = {operands.rows.array, job.x.count, operands.outputs, operands.rows.row_stride, operands.rows.col_stride};
   z_ = {job.z.points, job.z.count, job.features, job.z.point_stride, job.z.feature_stride, kStripPoints};
   x_ = {job.x.points, job.x.count, job.features, job.x.point_stride, job.x.feature_stride};
   if (!is_floating(job.z.points.dtype)) z_.array = {};
   if (!is_floating(job.x.points.dtype) || !linear.of_differences) x_.array = {};
-  if (gradient.stored_sums) sums_ = gradient.stored_sums->sums;
-  else if (gradient.field) sums_ = gradient.field->problem.pass.sums;
+  if (gradient.stored_sums)
+    sums_ = gradient.stored_sums->sums;
+  else if (gradient.field)
+    sums_ = gradient.field->problem.pass.sums;
 }
 
 std::int64_t MaskedField::bytes() const { return coef_.bytes() + z_.bytes() + rows_.bytes() + x_.bytes(); }

@@ -39,8 +39,8 @@ class FoldLaunch {
   /// `strip`: what the call is of another one of so many columns, whose other values are known; or null.
   FoldLaunch(const PairKernels& kernels, const PairJob& job, const JobMatrix& out, Workspace& workspace,
              const MaskStrip* strip = nullptr, std::int64_t columns = 0)
-      : kernels_(kernels), job_(job), out_(out), workspace_(workspace), panels_(kernels, job, workspace),
-        strip_(strip), all_columns_(columns) {
+      : kernels_(kernels), job_(job), out_(out), workspace_(workspace), panels_(kernels, job, workspace), strip_(strip),
+        all_columns_(columns) {
     const plan::GpuPairProblem& problem = kernels.plan->problem;
     if (strip != nullptr && problem.consumer == plan::Consumer::fold)
       merge_known_ = merge_known(problem.use.fold, out.dtype, job);
@@ -290,9 +290,10 @@ bool fold_strips(const PairKernels& kernels, const PairJob& job, const JobOperan
   std::int64_t bytes = 0;
   for (const MaskStrip& strip : strips)
     bytes = std::max(bytes, scratch_bytes(part_of(job, strip), [&](const PairJob& part, Workspace& rehearsed) {
-      const std::optional<JobOperand> from = v_of(strip);
-      FoldLaunch(kernels, part, part_of(out, strip.row, 0), rehearsed, &strip, job.z.count).run(pointer(from), columns);
-    }));
+                       const std::optional<JobOperand> from = v_of(strip);
+                       FoldLaunch(kernels, part, part_of(out, strip.row, 0), rehearsed, &strip, job.z.count)
+                           .run(pointer(from), columns);
+                     }));
   workspace.reuse();
   workspace.add(flags);
   workspace.add(bytes);

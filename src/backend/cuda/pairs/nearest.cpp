@@ -183,8 +183,8 @@ void search_strips(const PairKernels& kernels, const PairJob& job, const Neighbo
   std::int64_t bytes = 0;
   for (const MaskStrip& strip : strips)
     bytes = std::max(bytes, scratch_bytes(part_of(job, strip), [&](const PairJob& part, Workspace& rehearsed) {
-      search_strip(strip, part, rehearsed);
-    }));
+                       search_strip(strip, part, rehearsed);
+                     }));
   workspace.add(bytes);
   const Kernel merge = merge_neighbours(job);
   if (!workspace.take(job)) return;
@@ -219,8 +219,10 @@ void nearest(const PairKernels& kernels, const PairJob& job, std::int64_t count,
   const Neighbours to{count, values, indices};
   Workspace workspace;
   const std::vector<MaskStrip> strips = mask_strips(*kernels.plan, job, false, count);
-  if (strips.empty()) search(kernels, job, to, workspace);
-  else search_strips(kernels, job, to, strips, workspace);
+  if (strips.empty())
+    search(kernels, job, to, workspace);
+  else
+    search_strips(kernels, job, to, strips, workspace);
 }
 
 }  // namespace mercer::cuda

@@ -191,8 +191,8 @@ void run_strips(const PairKernels& kernels, const PairJob& job, const JobMatrix&
   std::int64_t bytes = 0;
   for (const MaskStrip& strip : strips)
     bytes = std::max(bytes, scratch_bytes(part_of(job, strip), [&](const PairJob& part, Workspace& rehearsed) {
-      run(strip, part, rehearsed);
-    }));
+                       run(strip, part, rehearsed);
+                     }));
   workspace.add(bytes);
   const KnownValues known(job, out, symmetric);
   if (!workspace.take(job)) return;

@@ -132,7 +132,7 @@ struct KronChainCosts {
   double shared_many;      // share of clusters, three or more, otherwise
   double shared_two;       // share of clusters, two of a multiprocessor
   double shared_one;       // share of clusters, one of a multiprocessor
-  double shared_ring;      // share of clusters whose rows come through rings
+  double shared_ring;  // share of clusters whose rows come through rings
   double own_many;         // share of rows of a block, several of a multiprocessor or through a ring
   double own_pairs;        // share of rows of a block alone, by multiply-adds of float32
   double own_one;          // share of rows of a block alone, otherwise
@@ -213,7 +213,7 @@ struct Costs {
   std::int64_t by_warps;             // 1: products of warps, also where a device has those of warpgroups
   std::int64_t part_bytes;           // bytes of values of pairs that are stored at once for a second kernel
   double mask_strip;  // operations of a multiprocessor's lanes while a mask's strip is launched
-  double mask_byte;   // operations of a lane, of all of a device, in the time of a byte that is written
+  double mask_byte;  // operations of a lane, of all of a device, in the time of a byte that is written
   double stored_call;                // milliseconds of the launches around values that are stored
   std::int64_t stored_least_points;  // points on either side from which storing values is considered
   std::int64_t stored_columns;       // columns of v up to which a tile reads stored values without a copy

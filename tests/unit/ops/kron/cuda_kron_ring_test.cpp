@@ -61,8 +61,7 @@ TEST(RingsOfClusters, Rows) { expect_all_right({call_of(kSixEights, 1), call_of(
 TEST(RingsOfClusters, MergedFactors) {
   Sizes twos(16, {2, 2});
   twos[0] = twos[2] = {4, 4};
-  expect_all_right({call_of(twos, 1),
-                    call_of({{2, 4}, {4, 2}, {8, 8}, {8, 8}, {4, 2}, {2, 4}, {8, 8}, {8, 8}}, 2)});
+  expect_all_right({call_of(twos, 1), call_of({{2, 4}, {4, 2}, {8, 8}, {8, 8}, {4, 2}, {2, 4}, {8, 8}, {8, 8}}, 2)});
 }
 
 /// Operands change between two rows: the row before is written first. With alpha, beta and y.

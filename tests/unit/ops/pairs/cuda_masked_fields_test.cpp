@@ -79,8 +79,8 @@ TEST(CudaMaskedFields, BackwardsOfProducts) {
           product_gradient(f, x, &zt, weights, v, out, arguments, context);
           expect_field(out, expected, what, 16, 1e-2);
           const Tensor sums_view = sums, product_view = product;
-          ASSERT_TRUE(product_backward(f, x, &zt, weights, v, again, {{"h"}, &sums_view, &product_view}, arguments,
-                                       context));
+          ASSERT_TRUE(
+              product_backward(f, x, &zt, weights, v, again, {{"h"}, &sums_view, &product_view}, arguments, context));
           expect_field(again, expected, what + ", backward", 16, 1e-2);
           expect_product(product, table(f, x, z, extra), v, what);
           const auto derivatives = table(differentiate(f, param("h")), x, z, extra);
@@ -112,8 +112,7 @@ TEST(CudaMaskedFields, BatchesAndOffsets) {
     kernel_gradient(f, x, &zt, coef, out, arguments, context);
     for (std::int64_t b = 0; b < 2; ++b) {
       const Extra extra{{{"b", 17.5}}, {}, {}, {}, 40, -30};
-      const Field expected =
-          expected_field(differentiate(f, points().x), item(x, {b}), z, item(coef, {b}), extra);
+      const Field expected = expected_field(differentiate(f, points().x), item(x, {b}), z, item(coef, {b}), extra);
       expect_field(item(out, {b}), expected, "batch", 8, 1e-2);
     }
   });

@@ -1,10 +1,9 @@
 // Masks that formulas spell, on CUDA: calls are made in strips of rows, with the columns that these need.
-#include "backend/cuda/pairs/mask_strips.h"
-
 #include <algorithm>
 #include <numeric>
 #include <set>
 
+#include "backend/cuda/pairs/mask_strips.h"
 #include "ops/context.h"
 #include "ops/expected_folds.h"
 #include "ops/masked_calls.h"
@@ -228,9 +227,8 @@ TEST(CudaMasks, StripsOfStoredValuesKnowTheirSides) {
       if (strip.column_end() < kM) EXPECT_EQ(strip.after, i < 20000 ? 3 : 4) << strip.row;
     }
     EXPECT_LT(pairs, 0.15 * kM * kM);
-    for (const cuda::MaskStrip& strip :
-         strips_of("where(abs(i-j) < 3000, sum(x*z), 3)", kM, kM,
-                   {.consumer = plan::Consumer::store, .symmetric = true})) {
+    for (const cuda::MaskStrip& strip : strips_of("where(abs(i-j) < 3000, sum(x*z), 3)", kM, kM,
+                                                  {.consumer = plan::Consumer::store, .symmetric = true})) {
       EXPECT_EQ(strip.column, strip.row);
       EXPECT_GE(strip.column_end(), std::min(kM, strip.row + strip.rows + 2999));
     }
@@ -336,10 +334,9 @@ TEST(CudaMasks, Neighbours) {
     x.set({170, 0}, kNan);
     z.set({3, 0}, kNan);
     z.set({180, 1}, kInf);
-    for (const char* text :
-         {"where(abs(i-j) < 3, sum((x-z)^2), inf)", "where(j < i, sum((x-z)^2), inf)",
-          "where(abs(i-j) < 30, sum((x-z)^2), nan)", "where(abs(i-j) > 150, sum(x*z), 0.25)",
-          "where(i < 150 && j >= 140, sum(abs(x-z)), where(j < 2, -1, 7))"})
+    for (const char* text : {"where(abs(i-j) < 3, sum((x-z)^2), inf)", "where(j < i, sum((x-z)^2), inf)",
+                             "where(abs(i-j) < 30, sum((x-z)^2), nan)", "where(abs(i-j) > 150, sum(x*z), 0.25)",
+                             "where(i < 150 && j >= 140, sum(abs(x-z)), where(j < 2, -1, 7))"})
       for (const std::int64_t count : {1, 10, 140}) expect_neighbours(text, x, z, count, context);
     Arguments arguments;
     arguments.params["b"] = 17.0;
