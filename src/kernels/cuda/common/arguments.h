@@ -221,15 +221,13 @@ struct PairColumns {
 struct PairOutput {
   void* data;
   void* index;  // argmax, argmin: partial indices
-  long long row, column, plane, partial_ld;
-  long long step[MERCER_MAX_AXES];
+  long long row, column, plane, partial_ld, step[MERCER_MAX_AXES];
 };
 
 // Items of a group share their accumulation; their epilogues differ in parameters.
 struct PairMembers {
   struct BatchAxes axes;
-  long long count;
-  long long item_step[MERCER_MAX_AXES], out_step[MERCER_MAX_AXES];
+  long long count, item_step[MERCER_MAX_AXES], out_step[MERCER_MAX_AXES];
 };
 
 // Sums of pairs that were computed before (plan/gpu/sums/sum_planes.h).
@@ -276,8 +274,7 @@ struct PairArguments {
   struct PairParameters params;
   struct PairColumns v;
   struct PairOutput out;
-  long long m, n;
-  long long tiles_m, tiles_n;
+  long long m, n, tiles_m, tiles_n;
   int k;  // rows of the panels: features, or words of four bytes
   int features, chunk, splits, symmetric;
   struct BatchAxes groups;

@@ -37,7 +37,7 @@ static_assert(Phase0::Q_A == CHAIN_CLUSTER && RING_COLUMNS * ROW_CHUNKS == ROW_C
 static_assert(CHAIN_WARPS % CHUNK_ITEMS == 0 && WARP_ITEMS % 2 == 0, "a warp has pairs of matrices");
 
 struct RingBarriers {
-  u64 read[ROW_CHUNKS];     // all warps of the cluster have read a chunk of the tiles
+  u64 read[ROW_CHUNKS];  // all warps of the cluster have read a chunk of the tiles
   u64 written[ROW_CHUNKS];  // a chunk has come into this block's tile
 };
 
@@ -152,7 +152,7 @@ struct RingThread {
   MERCER_METHOD void move(const RingResults& results, int turn, bool arrives) {
     constexpr int DELAY = WRITES ? RING_DELAY : 0, STEPS = ROW_CHUNKS + (BRINGS ? DELAY + RING_LATER : 0);
     if (WRITES) writer.load(0);
-#pragma unroll(WRITES && BRINGS ? STEPS : 1)
+#pragma unroll(WRITES&& BRINGS ? STEPS : 1)
     for (int step = 0; step < STEPS; ++step) {
       const int sent = step - DELAY, multiplied = sent - RING_LATER;
       if (WRITES && step < ROW_CHUNKS)
@@ -200,8 +200,8 @@ MERCER_INLINE void multiply_rows(const KronArguments& k, const RingSlots& slots,
   }
 }
 
-extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
-    __launch_bounds__(CHAIN_THREADS + 32, 1) kron_chain(const __grid_constant__ KronArguments k) {
+extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1) __launch_bounds__(CHAIN_THREADS + 32, 1)
+    kron_chain(const __grid_constant__ KronArguments k) {
   extern __shared__ __align__(128) u8 memory[];
   __shared__ RingRow rows[2];
   __shared__ RingBarriers barriers;
@@ -222,6 +222,8 @@ extern "C" __global__ void __cluster_dims__(CHAIN_CLUSTER, 1, 1)
   __syncthreads();
   cluster_barrier();
   // No block is left that another one still writes to or arrives at: each waits for all of both before its last row.
-  if (threadIdx.x >= CHAIN_THREADS) fill_ring(k, slots);
-  else multiply_rows(k, slots, barriers, tile, operands);
+  if (threadIdx.x >= CHAIN_THREADS)
+    fill_ring(k, slots);
+  else
+    multiply_rows(k, slots, barriers, tile, operands);
 }
